@@ -1,0 +1,46 @@
+# `make serve` runs it, `make test` proves it. Every target sets up what it needs, once.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+BACKEND ?= cpu
+
+.PHONY: setup tools build serve demo test test-slow lint clean
+
+setup: $(VENV)/.dev tools
+	$(BIN)/python -m flashlane.setup
+
+# Installs the build tools where that is possible without asking: as root on Debian.
+tools:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  for t in cmake:cmake g++:g++ patch:patch ninja:ninja-build; do \
+	    command -v $${t%%:*} >/dev/null || want="$$want $${t##*:}"; done; \
+	  [ -z "$$want" ] || { echo "installing$$want"; apt-get update -qq && apt-get install -y -qq $$want >/dev/null; }; \
+	fi
+
+$(VENV)/.dev: requirements/dev.txt pyproject.toml
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+build: $(VENV)/.dev tools
+	$(BIN)/python -m flashlane.backends.llama_server_patch.build --backend $(BACKEND)
+
+serve: setup
+	$(BIN)/flashlane serve
+
+demo: setup
+	$(BIN)/python -m flashlane.demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

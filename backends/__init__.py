@@ -1,0 +1,1 @@
+"""Engines: the patched llama-server, its build, and the supervisor that runs it."""

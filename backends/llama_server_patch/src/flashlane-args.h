@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+struct common_arg;
+
+// version of the fields that /props and the responses carry
+constexpr int FLASHLANE_SCHEMA_VERSION = 1;
+
+enum pflash_mode {
+    PFLASH_MODE_OFF,
+    PFLASH_MODE_AUTO,   // compress what is long enough
+    PFLASH_MODE_ALWAYS, // compress whatever is allowed
+};
+
+enum pflash_scorer {
+    PFLASH_SCORER_UNIFORM,
+    PFLASH_SCORER_EXTERNAL_HELPER,
+    PFLASH_SCORER_MODEL,
+};
+
+struct pflash_params {
+    pflash_mode   mode             = PFLASH_MODE_OFF;
+    pflash_scorer scorer           = PFLASH_SCORER_UNIFORM;
+    float         keep_ratio       = 0.5f;  // kept / original tokens of the compressible part, in (0, 1]
+    int32_t       min_tokens       = 2048;  // auto: compressible tokens from which on it compresses
+    int32_t       min_keep_tokens  = 256;   // tokens of the whole prompt that are kept at least
+    int32_t       protected_prefix = 64;    // tokens at the start of the prompt and of each user message
+    int32_t       protected_suffix = 256;   // tokens at the end of the prompt and of each user message
+    int32_t       timeout_ms       = 10000; // scorers that take time
+    std::string   model;                    // GGUF file of the scorer
+    std::string   drafter;                  // helper program
+};
+
+enum kvflash_policy {
+    KVFLASH_POLICY_LRU,
+    KVFLASH_POLICY_QK,
+    KVFLASH_POLICY_DRAFTER,
+};
+
+struct kvflash_params {
+    int32_t        budget   = 0; // resident tokens of idle slots, 0 = off, -1 = auto
+    kvflash_policy policy   = KVFLASH_POLICY_LRU;
+    int32_t        tau      = 64; // tokens of a page
+    int32_t        store_mb = 0;
+    std::string    drafter;
+    std::string    store;
+};
+
+struct flashlane_params {
+    pflash_params  pflash;
+    kvflash_params kvflash;
+};
+
+// Options live outside common_params: that header is included everywhere.
+flashlane_params & flashlane_params_get();
+
+const char * pflash_mode_name(pflash_mode mode);
+const char * pflash_scorer_name(pflash_scorer scorer);
+const char * kvflash_policy_name(kvflash_policy policy);
+
+// throws std::invalid_argument naming `field`, the value and what would have worked
+pflash_mode pflash_mode_parse(const std::string & field, const std::string & value);
+
+void flashlane_add_args(const std::function<void(common_arg)> & add_opt);
+
+// Checks that hold between flags. Returns an empty string, or one sentence for the operator.
+std::string flashlane_check(const flashlane_params & params);

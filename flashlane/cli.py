@@ -1,0 +1,198 @@
+"""The `flashlane` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Lanes for long prompts: LiteLLM in front of patched llama.cpp servers.",
+)
+_CONFIG = Path("litellm_config.yaml")
+ConfigOption = Annotated[
+    Path, typer.Option("--config", "-c", help="The LiteLLM config that holds `flashlane:`.")
+]
+
+
+def _fail(message: str) -> typer.Exit:
+    Console(stderr=True).print(f"flashlane: {message}", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(1)
+
+
+@app.command()
+def serve(
+    config: ConfigOption = _CONFIG,
+    port: Annotated[int, typer.Option(help="Port of the proxy on loopback.")] = 4000,
+) -> None:
+    """Start the backends and the LiteLLM proxy; Ctrl-C stops everything."""
+    from flashlane.config import ConfigError
+    from flashlane.paths import state_dir
+    from flashlane.serve import ServeError, raise_on_terminate, running_proxy
+
+    raise_on_terminate()
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        console.print("Starting the supervisor and LiteLLM (10 to 30 s) …")
+        with running_proxy(config.resolve(), port) as proxy:
+            console.print(_greeting(proxy.base_url, state_dir() / "master_key", proxy.log), markup=False)
+            while proxy.process.poll() is None:
+                time.sleep(0.5)
+            raise _fail(f"LiteLLM ended with code {proxy.process.returncode}; see {proxy.log}")
+    except KeyboardInterrupt:
+        console.print("Stopped.")
+    except (ConfigError, ServeError, RuntimeError) as error:
+        raise _fail(str(error)) from error
+
+
+def _greeting(url: str, key_file: Path, log: Path) -> str:
+    return f"""
+Listening on {url}  (OpenAI: {url}/v1, Anthropic: {url})
+Log: {log}
+
+Try it:
+  curl {url}/v1/chat/completions \\
+    -H "Authorization: Bearer $(cat {key_file})" -H "Content-Type: application/json" \\
+    -d '{{"model": "local", "messages": [{{"role": "user", "content": "Say hello."}}]}}' -i
+
+The x-flashlane-* response headers say which lane answered and why; `flashlane routes` lists
+past requests. The first request loads the model. Ctrl-C stops everything.
+"""
+
+
+@app.command()
+def build(
+    backend: Annotated[str, typer.Option(help="cpu, cuda, metal, vulkan or hip.")] = "cpu",
+) -> None:
+    """Build the patched llama-server into the user's cache, if it is not there yet."""
+    from flashlane.backends.llama_server_patch.build import BuildError, ensure_engine
+
+    try:
+        typer.echo(ensure_engine(backend))
+    except BuildError as error:
+        raise _fail(str(error)) from error
+
+
+@app.command()
+def doctor(config: ConfigOption = _CONFIG) -> None:
+    """Check compiler, build, model, ports and config, and say what to do."""
+    from flashlane.doctor import run_checks
+
+    checks = run_checks(config)
+    table = Table("check", "", "found", "what to do", box=None)
+    for check in checks:
+        table.add_row(check.name, "ok" if check.ok else "FAIL", check.message, check.fix or "")
+    Console(highlight=False).print(table)
+    if not all(check.ok for check in checks):
+        raise typer.Exit(1)
+
+
+@app.command()
+def explain(
+    file: Annotated[Path | None, typer.Argument(help="Request JSON; standard input if absent.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    batch: Annotated[
+        Path | None, typer.Option(help="A request on each line in, an object on each line out.")
+    ] = None,
+    config: ConfigOption = _CONFIG,
+) -> None:
+    """Print the lane that a request would take, and why. Needs no model and no server."""
+    from flashlane.config import ConfigError
+    from flashlane.explain import Explainer
+    from flashlane.request import RequestError
+
+    try:
+        explainer = Explainer(config if config.exists() or config != _CONFIG else None)
+        if batch is not None:
+            with batch.open(encoding="utf-8") as lines:
+                for number, line in enumerate(lines, 1):
+                    if line.strip():
+                        print(json.dumps(explainer.line(line, number), ensure_ascii=False))
+            return
+        text = file.read_text(encoding="utf-8") if file else sys.stdin.read()
+        decision = explainer.decide(text)
+    except (ConfigError, RequestError, OSError, ValueError) as error:
+        raise _fail(str(error)) from error
+    if as_json:
+        print(json.dumps(decision.to_json(), ensure_ascii=False))
+        return
+    print(f"lane        {decision.lane} (model group {decision.group})")
+    print(f"exact       {'yes' if decision.exact else 'no'}")
+    print(f"keep ratio  {decision.keep_ratio:g}")
+    for lane, ms in decision.costs_ms.items():
+        print(f"cost        {lane}: about {ms:.0f} ms to the first token")
+    for reason in decision.reasons:
+        print(f"because     {reason.text} [{reason.code}]")
+
+
+@app.command()
+def routes(
+    limit: Annotated[int, typer.Option(help="Newest records to show.")] = 20,
+    lane: Annotated[str | None, typer.Option(help="Only this lane.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    config: ConfigOption = _CONFIG,
+) -> None:
+    """Print the route log: the newest requests, and a summary of each lane."""
+    from dataclasses import asdict
+
+    from flashlane.config import ConfigError, load_config
+    from flashlane.paths import state_dir
+    from flashlane.request import LANES
+    from flashlane.routelog import RouteLog
+
+    if lane is not None and lane not in LANES:
+        raise _fail(f"--lane is {lane!r}; accepted values: {', '.join(LANES)}")
+    try:
+        sqlite = load_config(config).route_log.sqlite if config.exists() else None
+    except ConfigError as error:
+        raise _fail(str(error)) from error
+    route_log = RouteLog(Path(sqlite) if sqlite else state_dir() / "routes.sqlite")
+    records = list(route_log.records(limit, lane))
+    if as_json:
+        for record in records:
+            print(json.dumps(asdict(record), ensure_ascii=False))
+        return
+    if not records:
+        print(f"no requests yet in {route_log.path}")
+        return
+    console = Console(highlight=False)
+    table = Table(
+        "time", "lane", "reasons", "tokens", "kept", "cached", "TTFT ms", "tok/s", "status", box=None
+    )
+    for r in records:
+        table.add_row(
+            datetime.fromtimestamp(r.time).strftime("%m-%d %H:%M:%S"), r.lane or "-", r.reasons or "-",
+            _number(r.original_tokens), _number(r.kept_tokens), _number(r.cached_tokens),
+            _number(r.ttft_ms), _number(r.decode_tokens_per_s), f"{r.status} {r.error}".strip(),
+        )
+    console.print(table)
+    lanes = Table("lane", "requests", "failed", "tokens", "processed", "TTFT ms", "tok/s", "cost", box=None)
+    for row in route_log.summary():
+        lanes.add_row(
+            row["lane"] or "-", str(row["requests"]), str(row["failed"]),
+            _number(row["original_tokens"]), _number(row["processed_tokens"]),
+            _number(row["ttft_ms"]), _number(row["decode_tokens_per_s"]), f"{row['cost'] or 0:.4f}",
+        )
+    console.print()
+    console.print(lanes)
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""`flashlane explain`: the router's decision for a request that is not sent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from flashlane.config import FlashlaneConfig, load_config, load_litellm
+from flashlane.decision import Decision
+from flashlane.exactness import exactness
+from flashlane.policy import decide
+from flashlane.request import RequestError, read_request
+from flashlane.decision import LaneOption
+from flashlane.router import route
+
+_ASSUMED_PREFILL_TOKENS_PER_S = 100.0
+
+
+class Explainer:
+    """Decides as the proxy would under `config_path`, or with both lanes assumed without one."""
+
+    def __init__(self, config_path: Path | None) -> None:
+        self._path = config_path
+        self._config = load_config(config_path) if config_path else FlashlaneConfig()
+        self._deployments = tuple(load_litellm(config_path)) if config_path else ()
+
+    def decide(self, text: str) -> Decision:
+        """Raises `ValueError` for text that is no JSON object, `RequestError` as the proxy does."""
+        try:
+            body = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"the request is not JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise ValueError(f"the request is a JSON {type(body).__name__}; it must be an object")
+        if self._path:
+            return route(body, None, None, self._config, self._deployments)
+        view = read_request(body)
+        lanes = {
+            "direct": LaneOption(view.model, _ASSUMED_PREFILL_TOKENS_PER_S),
+            "pflash": LaneOption(f"{view.model}-pflash", _ASSUMED_PREFILL_TOKENS_PER_S),
+        }
+        return decide(view, exactness(view), self._config.policy, lanes)  # type: ignore[arg-type]
+
+    def line(self, text: str, number: int) -> dict[str, Any]:
+        """One line of a batch; a bad line becomes an object with `error` and its number."""
+        try:
+            return self.decide(text).to_json()
+        except (RequestError, ValueError) as error:
+            return {"error": str(error), "line": number}

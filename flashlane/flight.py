@@ -1,0 +1,167 @@
+"""Requests on their way: what is known of each until its one route record is written."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flashlane.decision import Decision
+from flashlane.routelog import RouteRecord, Status
+
+_MAX_FLIGHTS = 10_000
+
+
+@dataclass
+class Flight:
+    """One request in the proxy. `started` is a monotonic time in seconds."""
+
+    request_id: str
+    key_alias: str
+    endpoint: str
+    model: str
+    stream: bool
+    started: float = field(default_factory=time.monotonic)
+    wall: float = field(default_factory=time.time)
+    decision: Decision | None = None
+    first_chunk: float | None = None
+    timings: dict[str, Any] = field(default_factory=dict)
+    usage: dict[str, Any] = field(default_factory=dict)
+    deployment: str = ""
+    cost: float | None = None
+    ended: bool = False
+
+    def see_chunk(self, chunk: object) -> None:
+        """Take time to first token, timings and usage from one streamed chunk."""
+        if self.first_chunk is None:
+            self.first_chunk = time.monotonic()
+        for payload in _payloads(chunk):
+            self.see_payload(payload)
+
+    def see_payload(self, payload: object) -> None:
+        """Take timings and usage from a response, or from a part of one, of any API."""
+        timings = _get(payload, "timings")
+        if isinstance(timings, Mapping):
+            self.timings.update(timings)
+        usage = _as_mapping(_get(payload, "usage"))
+        if usage:
+            self.usage.update({k: v for k, v in usage.items() if v is not None})
+        for inner in ("response", "message"):  # Responses' and Anthropic's stream events
+            value = _get(payload, inner)
+            if value is not None and value is not payload:
+                for key in ("timings", "usage"):
+                    part = _as_mapping(_get(value, key))
+                    if part:
+                        target = self.timings if key == "timings" else self.usage
+                        target.update({k: v for k, v in part.items() if v is not None})
+
+    def record(self, status: Status, error: str, *, store_text: bool) -> RouteRecord:
+        """The finished record of this flight."""
+        decision, timings = self.decision, self.timings
+        pflash = timings.get("pflash") or {}
+        prompt = _first_int(self.usage, "prompt_tokens", "input_tokens")
+        if timings.get("prompt_n") is not None:
+            prompt = int(timings["prompt_n"]) + int(timings.get("cache_n") or 0)
+        ttft_ms = timings.get("prompt_ms")
+        if self.stream:
+            first = self.first_chunk
+            ttft_ms = None if first is None else 1000.0 * (first - self.started)
+        details = _as_mapping(self.usage.get("prompt_tokens_details"))
+        cached = timings.get("cache_n", details.get("cached_tokens"))
+        return RouteRecord(
+            request_id=self.request_id,
+            time=self.wall,
+            key_alias=self.key_alias,
+            endpoint=self.endpoint,
+            model=self.model,
+            group=decision.group if decision else "",
+            deployment=self.deployment,
+            lane=decision.lane if decision else "",
+            exact=decision.exact if decision else None,
+            keep_ratio=decision.keep_ratio if decision else None,
+            reasons=decision.reason_codes if decision else "",
+            stream=self.stream,
+            estimated_tokens=decision.estimated_tokens if decision else None,
+            prompt_tokens=prompt,
+            original_tokens=pflash.get("original_tokens", prompt),
+            kept_tokens=pflash.get("kept_tokens", prompt),
+            pflash_reason=str(pflash.get("reason") or ""),
+            score_ms=pflash.get("score_ms"),
+            predicted_ttft_ms=decision.costs_ms.get(decision.lane) if decision else None,
+            ttft_ms=ttft_ms,
+            total_ms=1000.0 * (time.monotonic() - self.started),
+            completion_tokens=timings.get(
+                "predicted_n", _first_int(self.usage, "completion_tokens", "output_tokens")
+            ),
+            decode_tokens_per_s=timings.get("predicted_per_second"),
+            cached_tokens=cached,
+            draft_tokens=timings.get("draft_n"),
+            draft_accepted=timings.get("draft_n_accepted"),
+            cost=self.cost,
+            status=status,
+            error=error,
+            ask=decision.ask if decision and store_text else None,
+        )
+
+
+class Flights:
+    """The flights of this process, oldest dropped first beyond a fixed number."""
+
+    def __init__(self, limit: int = _MAX_FLIGHTS) -> None:
+        self._limit = limit
+        self._flights: OrderedDict[str, Flight] = OrderedDict()
+
+    def begin(self, flight: Flight) -> None:
+        self._flights[flight.request_id] = flight
+        while len(self._flights) > self._limit:
+            self._flights.popitem(last=False)
+
+    def get(self, request_id: object) -> Flight | None:
+        return self._flights.get(request_id) if isinstance(request_id, str) else None
+
+    def end(self, flight: Flight) -> bool:
+        """Take `flight` out; False when it had ended before."""
+        first = not flight.ended
+        flight.ended = True
+        self._flights.pop(flight.request_id, None)
+        return first
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+
+def _get(payload: object, key: str) -> object:
+    return payload.get(key) if isinstance(payload, Mapping) else getattr(payload, key, None)
+
+
+def _as_mapping(value: object) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    dump = getattr(value, "model_dump", None)
+    dumped = dump() if callable(dump) else None
+    return dumped if isinstance(dumped, dict) else {}
+
+
+def _first_int(values: Mapping[str, Any], *names: str) -> int | None:
+    for name in names:
+        if isinstance(values.get(name), int):
+            return int(values[name])
+    return None
+
+
+def _payloads(chunk: object) -> list[object]:
+    """A chunk as objects: LiteLLM hands on models, or raw server-sent events of other APIs."""
+    if not isinstance(chunk, (bytes, str)):
+        return [chunk]
+    text = chunk.decode("utf-8", "replace") if isinstance(chunk, bytes) else chunk
+    found: list[object] = []
+    for line in text.splitlines():
+        if line.startswith("data:") and '"' in line:
+            try:
+                found.append(json.loads(line[5:]))
+            except ValueError:
+                continue
+    return found

@@ -1,0 +1,192 @@
+"""The route log: one record for every request, in an embedded SQLite file and, if wanted, JSONL.
+
+Several proxy workers write to one file (WAL, one short transaction a record). A record is
+keyed by request id and written once its end is known; a later, more successful end of the same
+request (a fallback that worked after a failed attempt) replaces an earlier one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+Status = Literal["ok", "disconnected", "error", "refused"]
+
+_RANK: dict[str, int] = {"refused": 0, "error": 1, "disconnected": 2, "ok": 3}
+"""How good an end is; of two ends of one request the better one stands."""
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class RouteRecord:
+    """One request's end. Times in ms, `time` in Unix seconds, None where nothing was measured."""
+
+    request_id: str
+    time: float
+    key_alias: str = ""
+    endpoint: str = ""
+    model: str = ""
+    group: str = ""
+    deployment: str = ""
+    lane: str = ""
+    exact: bool | None = None
+    keep_ratio: float | None = None
+    reasons: str = ""
+    stream: bool = False
+    estimated_tokens: int | None = None
+    prompt_tokens: int | None = None
+    original_tokens: int | None = None
+    kept_tokens: int | None = None
+    pflash_reason: str = ""
+    score_ms: float | None = None
+    predicted_ttft_ms: float | None = None
+    ttft_ms: float | None = None
+    total_ms: float | None = None
+    completion_tokens: int | None = None
+    decode_tokens_per_s: float | None = None
+    cached_tokens: int | None = None
+    draft_tokens: int | None = None
+    draft_accepted: int | None = None
+    cost: float | None = None
+    status: Status = "ok"
+    error: str = ""
+    """The error's class and HTTP status, never its message: that may quote the prompt."""
+    ask: str | None = None
+    """The ask's text; stored only when `route_log.store_text` is on."""
+
+
+_COLUMNS = [f.name for f in fields(RouteRecord)]
+_TYPES = {
+    "request_id": "TEXT PRIMARY KEY",
+    "time": "REAL NOT NULL",
+    "exact": "INTEGER",
+    "stream": "INTEGER",
+    **{
+        name: "INTEGER"
+        for name in _COLUMNS
+        if name.endswith("_tokens") or name == "draft_accepted"
+    },
+    **{
+        name: "REAL"
+        for name in ("keep_ratio", "cost", "decode_tokens_per_s")
+        + tuple(n for n in _COLUMNS if n.endswith("_ms"))
+    },
+}
+
+
+class RouteLog:
+    """Writer and reader of one route log. Methods raise `OSError` or `sqlite3.Error`."""
+
+    def __init__(self, path: Path, jsonl: Path | None = None) -> None:
+        self.path = path
+        self.jsonl = jsonl
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def write(self, record: RouteRecord) -> bool:
+        """Store `record`; False when a better end of the same request is already there."""
+        values = asdict(record)
+        rank = _RANK[record.status]
+        names = ", ".join(f'"{name}"' for name in _COLUMNS)
+        marks = ", ".join(f":{name}" for name in _COLUMNS)
+        updates = ", ".join(f'"{n}" = excluded."{n}"' for n in _COLUMNS if n != "request_id")
+        with self._lock:
+            connection = self._open()
+            with connection:
+                changed = connection.execute(
+                    f"INSERT INTO routes (rank, {names}) VALUES (:rank, {marks}) "
+                    f"ON CONFLICT (request_id) DO UPDATE SET rank = excluded.rank, {updates} "
+                    "WHERE excluded.rank > routes.rank",
+                    {"rank": rank, **values},
+                ).rowcount
+            if changed and self.jsonl:
+                self._append_jsonl(values)
+        return bool(changed)
+
+    def _append_jsonl(self, values: dict[str, Any]) -> None:
+        assert self.jsonl is not None
+        line = json.dumps(values, ensure_ascii=False, separators=(",", ":")) + "\n"
+        self.jsonl.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.jsonl, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+
+    def records(self, limit: int = 50, lane: str | None = None) -> Iterator[RouteRecord]:
+        """The newest `limit` records, newest first."""
+        if not self.path.exists():
+            return
+        names = ", ".join(f'"{name}"' for name in _COLUMNS)
+        where = "WHERE lane = ?" if lane else ""
+        with closing(self._connect()) as connection:
+            rows = connection.execute(
+                f"SELECT {names} FROM routes {where} ORDER BY time DESC LIMIT ?",
+                (lane, limit) if lane else (limit,),
+            ).fetchall()
+        for row in rows:
+            values = dict(zip(_COLUMNS, row, strict=True))
+            values["stream"] = bool(values["stream"])
+            values["exact"] = None if values["exact"] is None else bool(values["exact"])
+            yield RouteRecord(**values)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Per lane: requests, failures, token totals, kept share, mean TTFT and decode speed."""
+        if not self.path.exists():
+            return []
+        with closing(self._connect()) as connection:
+            connection.row_factory = sqlite3.Row
+            rows = connection.execute(
+                """SELECT lane, count(*) AS requests,
+                          sum(status != 'ok') AS failed,
+                          sum(coalesce(original_tokens, prompt_tokens)) AS original_tokens,
+                          sum(coalesce(kept_tokens, prompt_tokens)) AS processed_tokens,
+                          sum(cached_tokens) AS cached_tokens,
+                          avg(ttft_ms) AS ttft_ms,
+                          avg(decode_tokens_per_s) AS decode_tokens_per_s,
+                          sum(cost) AS cost
+                   FROM routes GROUP BY lane ORDER BY requests DESC"""
+            ).fetchall()
+        return [dict(row) for row in rows]
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            self.path.chmod(0o600)
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=10.0, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        columns = ", ".join(f'"{name}" {_TYPES.get(name, "TEXT")}' for name in _COLUMNS)
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, SCHEMA_VERSION):
+            connection.close()
+            raise sqlite3.DatabaseError(
+                f"{self.path} has route log schema {version}, this version reads "
+                f"{SCHEMA_VERSION}; move the file away to start a new one"
+            )
+        with connection:
+            connection.execute(
+                f"CREATE TABLE IF NOT EXISTS routes (rank INTEGER NOT NULL, {columns})"
+            )
+            connection.execute("CREATE INDEX IF NOT EXISTS routes_time ON routes (time)")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        return connection

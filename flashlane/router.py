@@ -1,0 +1,113 @@
+"""From a request body to a decision: the config's lanes joined to the pure core.
+
+Shared by the proxy's hook and by `flashlane explain`, so that both decide alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flashlane.config import BackendConfig, Deployment, FlashlaneConfig, backend_for_api_base
+from flashlane.decision import Decision, LaneOption
+from flashlane.exactness import exactness
+from flashlane.policy import decide
+from flashlane.request import (
+    LANES,
+    PRIVATE_FIELDS,
+    Kind,
+    Lane,
+    RequestError,
+    RequestView,
+    read_request,
+)
+
+_DEFAULT_PREFILL_TOKENS_PER_S = 100.0
+"""A 1.5B model on two CPU cores; used only where the config seeds no speed."""
+
+
+def group_backends(
+    config: FlashlaneConfig, deployments: tuple[Deployment, ...], group: str
+) -> list[BackendConfig | None]:
+    """The flashlane backend of each deployment in `group`, None for an engine that is not ours."""
+    found: list[BackendConfig | None] = []
+    for deployment in deployments:
+        if deployment.model_name == group:
+            name = backend_for_api_base(config, deployment.api_base)
+            found.append(config.backends[name] if name else None)
+    return found
+
+
+def compresses(backends: list[BackendConfig | None]) -> bool:
+    """Whether every deployment of a group is a flashlane backend with PFlash switched on."""
+    return bool(backends) and all(
+        backend is not None and backend.pflash.mode not in (None, "off") for backend in backends
+    )
+
+
+def lane_options(
+    config: FlashlaneConfig,
+    deployments: tuple[Deployment, ...],
+    model: str,
+    allowed: Callable[[str], bool] = lambda group: True,
+) -> dict[Lane, LaneOption]:
+    """The lanes of client model `model`; a lane whose engines cannot compress is left out."""
+    groups = config.lanes.get(model)
+    options: dict[Lane, LaneOption] = {}
+    for lane in LANES:
+        group = getattr(groups, lane) if groups else None
+        if lane == "direct":
+            group = group or model
+        if group is None:
+            continue
+        backends = group_backends(config, deployments, group)
+        if lane != "direct" and not compresses(backends):
+            continue
+        speeds = [b.speeds for b in backends if b is not None]
+        prefill = min(
+            (s.prefill_tokens_per_s for s in speeds if s.prefill_tokens_per_s),
+            default=_DEFAULT_PREFILL_TOKENS_PER_S,
+        )
+        scorer = min(
+            (s.scorer_tokens_per_s for s in speeds if s.scorer_tokens_per_s), default=None
+        )
+        options[lane] = LaneOption(group, prefill, scorer, allowed=allowed(group))
+    return options
+
+
+def route(
+    body: Mapping[str, Any],
+    headers: Mapping[str, str] | None,
+    kind: Kind | None,
+    config: FlashlaneConfig,
+    deployments: tuple[Deployment, ...],
+    allowed: Callable[[str], bool] = lambda group: True,
+) -> Decision:
+    """The decision for one body. Raises `RequestError` where a client's control is refused."""
+    view: RequestView = read_request(body, headers, kind)
+    lanes = lane_options(config, deployments, view.model, allowed)
+    return decide(view, exactness(view), config.policy, lanes)
+
+
+def take_private_fields(data: dict[str, Any]) -> dict[str, Any]:
+    """Remove flashlane's own fields from `data` and return them.
+
+    They are looked for at the top of the body and in `extra_body`, which LiteLLM would merge
+    into the body later. Raises `RequestError` when the two places contradict each other.
+    """
+    extra = data.get("extra_body")
+    nested = extra if isinstance(extra, dict) else {}
+    taken: dict[str, Any] = {}
+    clash = ""
+    for field in PRIVATE_FIELDS:
+        outer, inner = data.pop(field, None), nested.pop(field, None)
+        if outer is not None and inner is not None and outer != inner:
+            clash = clash or field
+        value = outer if outer is not None else inner
+        if value is not None:
+            taken[field] = value
+    if clash:
+        raise RequestError(
+            f"{clash} differs between the body and its extra_body; send one of them", clash
+        )
+    return taken

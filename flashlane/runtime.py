@@ -1,0 +1,135 @@
+"""The one object that holds flashlane's state in a proxy process.
+
+LiteLLM may execute a hook file by its location, outside `sys.modules`, and once more by import.
+The hooks therefore hold nothing; everything that must exist once lives here, in a module that
+is only ever imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flashlane.affinity import Affinity
+from flashlane.backends.control import Client, connect_or_start
+from flashlane.config import FlashlaneConfig, backend_for_api_base, load_config, load_litellm
+from flashlane.flight import Flight, Flights
+from flashlane.paths import state_dir
+from flashlane.routelog import RouteLog, Status
+
+log = logging.getLogger("flashlane")
+
+_COST_WAIT_S = 5.0
+"""How long a finished request waits for LiteLLM's own log event, which carries the cost."""
+
+T = TypeVar("T")
+_hooks: dict[str, object] = {}
+_lock = threading.Lock()
+_runtime: Runtime | None = None
+
+
+class Runtime:
+    """Config, route log, flights, affinity and the line to the supervisor of one process."""
+
+    def __init__(self, config_path: Path) -> None:
+        self.config_path = config_path
+        self.config: FlashlaneConfig = load_config(config_path)
+        self.deployments = tuple(load_litellm(config_path))
+        self.flights = Flights()
+        self.affinity = Affinity()
+        settings = self.config.route_log
+        self.route_log = RouteLog(
+            Path(settings.sqlite) if settings.sqlite else state_dir() / "routes.sqlite",
+            Path(settings.jsonl) if settings.jsonl else None,
+        )
+        self._client: Client | None = None
+        self._client_lock = threading.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def backend_of(self, api_base: str | None) -> str | None:
+        return backend_for_api_base(self.config, api_base) if api_base else None
+
+    def supervisor(self) -> Client:
+        """The supervisor of this config: connected to, or started by the first that asks."""
+        with self._client_lock:
+            if self._client is None:
+                self._client = connect_or_start(self.config_path)
+            return self._client
+
+    async def ensure_backend(self, name: str) -> None:
+        """Wait until backend `name` answers; raises `RuntimeError` with the supervisor's words."""
+        client = await asyncio.to_thread(self.supervisor)
+        await client.ensure(name)
+
+    def start_eager(self) -> None:
+        """Take the supervisor's lease now where a backend is to start with the proxy."""
+        if any(backend.start == "eager" for backend in self.config.backends.values()):
+            threading.Thread(target=self._connect_quietly, daemon=True).start()
+
+    def _connect_quietly(self) -> None:
+        try:
+            self.supervisor()
+        except Exception as error:
+            log.error("flashlane: the supervisor did not start: %s", error)
+
+    def finish(self, flight: Flight, status: Status, error: str = "") -> None:
+        """Write the flight's record, once. A log that cannot be written loses no request."""
+        if not self.flights.end(flight):
+            return
+        record = flight.record(status, error, store_text=self.config.route_log.store_text)
+        try:
+            self.route_log.write(record)
+        except Exception as failure:
+            log.error("flashlane: route log %s: %s", self.route_log.path, failure)
+
+    def finish_soon(self, flight: Flight) -> None:
+        """Finish as `ok` when the log event with the cost has not done it within some seconds."""
+
+        async def wait() -> None:
+            await asyncio.sleep(_COST_WAIT_S)
+            self.finish(flight, "ok")
+
+        task = asyncio.get_running_loop().create_task(wait())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def runtime() -> Runtime:
+    """This process's runtime, built on first use from the config that LiteLLM was given."""
+    global _runtime
+    with _lock:
+        if _runtime is None:
+            _runtime = Runtime(_config_path())
+            _runtime.start_eager()
+        return _runtime
+
+
+def sole(hook: Callable[[], T]) -> T:
+    """The one instance of a hook class in this process, however often its file is executed."""
+    key = getattr(hook, "__qualname__", str(hook))
+    with _lock:
+        if key not in _hooks:
+            _hooks[key] = hook()
+        return _hooks[key]  # type: ignore[return-value]
+
+
+def _config_path() -> Path:
+    named = os.environ.get("FLASHLANE_CONFIG") or _litellm_config_path()
+    if not named:
+        raise RuntimeError(
+            "flashlane: no config file is known; start LiteLLM with --config FILE "
+            "or set FLASHLANE_CONFIG"
+        )
+    return Path(named).resolve()
+
+
+def _litellm_config_path() -> str | None:
+    from litellm.proxy import proxy_server
+
+    path: Any = getattr(proxy_server, "user_config_file_path", None)
+    return path if isinstance(path, str) else os.environ.get("CONFIG_FILE_PATH")

@@ -1,0 +1,1 @@
+"""LiteLLM hooks. They hold no state: see `flashlane.runtime`."""

@@ -1,0 +1,270 @@
+"""LiteLLM hook: read the request, decide its lane, send it there, and record how it ended.
+
+The hook is a shell around `flashlane.router`. Name `plugins.smart_router.handler` in a config
+beside this folder, or `flashlane.plugins.smart_router.handler` where the wheel is installed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from flashlane.decision import Decision, Reason
+from flashlane.flight import Flight
+from flashlane.request import Kind, RequestError
+from flashlane.router import route, take_private_fields
+from flashlane.runtime import runtime, sole
+from flashlane.routelog import Status
+from litellm.integrations.custom_logger import CustomLogger
+from litellm.proxy._types import ProxyException
+
+log = logging.getLogger("flashlane.router")
+
+_KINDS: Mapping[str, Kind] = {
+    "completion": "chat",
+    "acompletion": "chat",
+    "text_completion": "completion",
+    "atext_completion": "completion",
+    "anthropic_messages": "messages",
+    "responses": "responses",
+    "aresponses": "responses",
+}
+_METADATA_KEYS = ("litellm_metadata", "metadata")
+
+
+class SmartRouter(CustomLogger):
+    """LiteLLM looks for `async_pre_call_hook` on the leaf class alone: do not subclass this."""
+
+    async def async_pre_call_hook(
+        self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
+    ) -> dict[str, Any]:
+        kind = _KINDS.get(str(getattr(call_type, "value", call_type)))
+        if kind is None:
+            return data
+        flight = Flight(
+            request_id=str(data.get("litellm_call_id") or id(data)),
+            key_alias=str(getattr(user_api_key_dict, "key_alias", None) or ""),
+            endpoint=kind,
+            model=str(data.get("model") or ""),
+            stream=bool(data.get("stream")),
+        )
+        runtime().flights.begin(flight)
+        try:
+            decision = _decide(data, kind, user_api_key_dict)
+        except RequestError as error:
+            raise _refusal(str(error), error.param, 400) from error
+        except ProxyException:
+            raise
+        except Exception as error:
+            # The text of an unexpected error may quote the prompt: log its place alone.
+            log.error("router failed open to the direct lane: %s", _where(error))
+            decision = _failed_open(flight.model, error)
+        flight.decision = decision
+        data["model"] = decision.group
+        _annotate(data, kind, decision)
+        return data
+
+    async def async_pre_call_deployment_hook(
+        self, kwargs: dict[str, Any], call_type: Any
+    ) -> dict[str, Any] | None:
+        """Each attempt waits until its own backend runs: a first use, or a restart under way."""
+        state = runtime()
+        name = state.backend_of(kwargs.get("api_base"))
+        flight = state.flights.get(kwargs.get("litellm_call_id"))
+        if flight is not None:
+            info = kwargs.get("model_info")
+            flight.deployment = name or str((info or {}).get("id") or "")
+        if name is not None:
+            await state.ensure_backend(name)
+        return kwargs
+
+    async def async_post_call_response_headers_hook(
+        self,
+        data: dict[str, Any],
+        user_api_key_dict: Any,
+        response: Any,
+        request_headers: dict[str, str] | None = None,
+        litellm_call_info: dict[str, Any] | None = None,
+    ) -> dict[str, str]:
+        decision = _decision_in(data)
+        if not decision:
+            return {}
+        return {
+            "x-flashlane-lane": str(decision.get("lane")),
+            "x-flashlane-reasons": ",".join(r["code"] for r in decision.get("reasons", [])),
+            "x-flashlane-keep-ratio": str(decision.get("keep_ratio")),
+        }
+
+    async def async_post_call_success_hook(
+        self, data: dict[str, Any], user_api_key_dict: Any, response: Any
+    ) -> Any:
+        flight = runtime().flights.get(data.get("litellm_call_id"))
+        if flight is not None:
+            flight.see_payload(response)
+            runtime().finish_soon(flight)
+        return response
+
+    async def async_post_call_streaming_iterator_hook(
+        self, user_api_key_dict: Any, response: AsyncIterator[Any], request_data: dict[str, Any]
+    ) -> AsyncIterator[Any]:
+        flight = runtime().flights.get(request_data.get("litellm_call_id"))
+        if flight is None:
+            async for chunk in response:
+                yield chunk
+            return
+        status: Status = "disconnected"
+        error = ""
+        try:
+            async for chunk in response:
+                flight.see_chunk(chunk)
+                yield chunk
+            status = "ok"
+        except Exception as failure:
+            status, error = "error", _kind(failure)
+            raise
+        finally:
+            if status == "ok":
+                runtime().finish_soon(flight)
+            else:
+                runtime().finish(flight, status, error)
+
+    async def async_log_success_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
+    ) -> None:
+        flight = runtime().flights.get(kwargs.get("litellm_call_id"))
+        if flight is None:
+            return
+        logged = kwargs.get("standard_logging_object") or {}
+        flight.cost = logged.get("response_cost", kwargs.get("response_cost"))
+        flight.see_payload(response_obj)
+        runtime().finish(flight, "ok")
+
+    async def async_post_call_failure_hook(
+        self,
+        request_data: dict[str, Any],
+        original_exception: Exception,
+        user_api_key_dict: Any,
+        traceback_str: str | None = None,
+    ) -> None:
+        flight = runtime().flights.get(request_data.get("litellm_call_id"))
+        if flight is not None:
+            code = _status_code(original_exception)
+            refused = code is not None and 400 <= code < 500
+            runtime().finish(flight, "refused" if refused else "error", _kind(original_exception))
+
+
+def _decide(data: dict[str, Any], kind: Kind, key: Any) -> Decision:
+    body = {k: v for k, v in data.items() if k not in _METADATA_KEYS}
+    body.update(take_private_fields(data))
+    state = runtime()
+    decision = route(
+        body,
+        _client_headers(data),
+        kind,
+        state.config,
+        state.deployments,
+        lambda group: group == body.get("model") or _may_use(key, group),
+    )
+    if decision.group != body.get("model") and not _may_use(key, decision.group):
+        raise _refusal(
+            f"this key may not use model group {decision.group!r}, which the "
+            f"{decision.lane} lane of {body.get('model')!r} needs",
+            "model",
+            403,
+        )
+    return decision
+
+
+def _may_use(key: Any, group: str) -> bool:
+    """LiteLLM's own check of the key and its team, which it does not repeat after a rewrite."""
+    from litellm.proxy.auth.auth_checks import can_object_call_model
+    from litellm.proxy.proxy_server import llm_router
+
+    owners: list[tuple[Any, list[str]]] = [("key", list(key.models or []))]
+    if getattr(key, "team_id", None):
+        owners.append(("team", list(key.team_models or [])))
+    for owner, models in owners:
+        try:
+            can_object_call_model(
+                model=group, llm_router=llm_router, models=models, object_type=owner
+            )
+        except ProxyException:
+            return False
+    return True
+
+
+def _annotate(data: dict[str, Any], kind: Kind, decision: Decision) -> None:
+    """Leave the decision where headers, spend metadata and tags of LiteLLM take it from."""
+    field = "litellm_metadata" if kind in ("messages", "responses") else "metadata"
+    metadata = data.get(field)
+    if not isinstance(metadata, dict):
+        metadata = data[field] = {}
+    summary = decision.to_json(with_ask=False)
+    metadata["flashlane"] = summary
+    spend = metadata.get("spend_logs_metadata")
+    metadata["spend_logs_metadata"] = {
+        **(spend if isinstance(spend, dict) else {}),
+        "flashlane": {
+            "lane": decision.lane,
+            "reasons": decision.reason_codes,
+            "keep_ratio": decision.keep_ratio,
+        },
+    }
+    tags = metadata.get("tags")
+    metadata["tags"] = [*(tags if isinstance(tags, list) else []), f"lane:{decision.lane}"]
+
+
+def _decision_in(data: Mapping[str, Any]) -> dict[str, Any]:
+    for key in _METADATA_KEYS:
+        metadata = data.get(key)
+        if isinstance(metadata, Mapping) and isinstance(metadata.get("flashlane"), dict):
+            found: dict[str, Any] = metadata["flashlane"]
+            return found
+    return {}
+
+
+def _client_headers(data: Mapping[str, Any]) -> Mapping[str, str]:
+    request = data.get("proxy_server_request")
+    headers = request.get("headers") if isinstance(request, Mapping) else None
+    return headers if isinstance(headers, Mapping) else {}
+
+
+def _failed_open(model: str, error: Exception) -> Decision:
+    return Decision(
+        lane="direct",
+        group=model,
+        exact=True,
+        keep_ratio=1.0,
+        gear=0,
+        reasons=(Reason("router_error", f"the router failed ({_kind(error)}): direct lane"),),
+    )
+
+
+def _refusal(message: str, param: str, code: int) -> ProxyException:
+    kind = "invalid_request_error" if code == 400 else "permission_error"
+    return ProxyException(message=message, type=kind, param=param, code=code)
+
+
+def _status_code(error: BaseException) -> int | None:
+    for name in ("status_code", "code"):
+        value = getattr(error, name, None)
+        if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
+            return int(value)
+    return None
+
+
+def _kind(error: BaseException) -> str:
+    code = _status_code(error)
+    return type(error).__name__ + (f" {code}" if code else "")
+
+
+def _where(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
+    return type(error).__name__ + place
+
+
+handler = sole(SmartRouter)

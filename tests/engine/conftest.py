@@ -1,0 +1,61 @@
+"""What the engine tests run on: the patched server, the stock one, a small model, the source.
+
+Each comes from an environment variable, or else from the cache that `flashlane build` fills.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+def _named(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    path = Path(value).resolve()
+    if not path.exists():
+        raise FileNotFoundError(f"{variable}={value}: no such file or folder")
+    return path
+
+
+@pytest.fixture(scope="session")
+def engine() -> Path:
+    """The patched llama-server."""
+    if named := _named("FLASHLANE_TEST_SERVER"):
+        return named
+    from flashlane.backends.llama_server_patch import build
+
+    return Path(build.ensure_engine())
+
+
+@pytest.fixture(scope="session")
+def stock_engine() -> Path:
+    """llama-server of the same source, unpatched."""
+    if named := _named("FLASHLANE_TEST_STOCK_SERVER"):
+        return named
+    from flashlane.backends.llama_server_patch import build
+
+    return Path(build.ensure_engine(patched=False))
+
+
+@pytest.fixture(scope="session")
+def engine_model() -> Path:
+    """A small instruct model."""
+    if named := _named("FLASHLANE_TEST_MODEL"):
+        return named
+    from flashlane.models import ensure_model
+
+    return Path(ensure_model("smollm2-135m"))
+
+
+@pytest.fixture(scope="session")
+def engine_source() -> Path:
+    """The unpatched llama.cpp tree."""
+    if named := _named("FLASHLANE_TEST_SOURCE"):
+        return named
+    from flashlane.backends.llama_server_patch import build
+
+    return Path(build.ensure_source())

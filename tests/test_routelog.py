@@ -1,0 +1,77 @@
+"""The route log: one record a request, the better end stands, private files."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from flashlane.decision import Decision, Reason
+from flashlane.flight import Flight
+from flashlane.routelog import RouteLog, RouteRecord
+
+
+def record(request_id: str = "a", **fields: object) -> RouteRecord:
+    return RouteRecord(request_id=request_id, time=1.0, **fields)  # type: ignore[arg-type]
+
+
+def test_roundtrip_and_summary(tmp_path: Path) -> None:
+    log = RouteLog(tmp_path / "routes.sqlite", tmp_path / "routes.jsonl")
+    first = record("a", lane="pflash", original_tokens=100, kept_tokens=40, stream=True, exact=False)
+    assert log.write(first)
+    assert list(log.records()) == [first]
+    row = log.summary()[0]
+    assert (row["lane"], row["original_tokens"], row["processed_tokens"]) == ("pflash", 100, 40)
+    assert json.loads((tmp_path / "routes.jsonl").read_text())["request_id"] == "a"
+
+
+def test_a_later_success_replaces_a_failure_and_not_the_reverse(tmp_path: Path) -> None:
+    log = RouteLog(tmp_path / "routes.sqlite")
+    log.write(record(status="error"))
+    assert log.write(record(status="ok"))
+    assert not log.write(record(status="error"))
+    assert [r.status for r in log.records()] == ["ok"]
+
+
+def test_files_are_private(tmp_path: Path) -> None:
+    log = RouteLog(tmp_path / "routes.sqlite", tmp_path / "routes.jsonl")
+    log.write(record())
+    for path in tmp_path.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_many_writers(tmp_path: Path) -> None:
+    logs = [RouteLog(tmp_path / "routes.sqlite") for _ in range(4)]
+
+    def write(number: int) -> None:
+        for i in range(25):
+            logs[number].write(record(f"{number}-{i}"))
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(logs[0].records(limit=1000))) == 100
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "routes.sqlite")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(sqlite3.DatabaseError, match="schema 99"):
+        RouteLog(tmp_path / "routes.sqlite").write(record())
+
+
+def test_a_flight_stores_no_text_unless_asked() -> None:
+    flight = Flight("a", "", "chat", "local", stream=True)
+    flight.decision = Decision("direct", "local", True, 1.0, 0, (Reason("unsure", "…"),), ask="secret")
+    flight.see_chunk({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}})
+    flight.see_chunk({"timings": {"prompt_n": 7, "cache_n": 2, "predicted_per_second": 5.0}})
+    done = flight.record("ok", "", store_text=False)
+    assert (done.ask, done.prompt_tokens, done.cached_tokens) == (None, 9, 2)
+    assert done.ttft_ms is not None
+    assert flight.record("ok", "", store_text=True).ask == "secret"
