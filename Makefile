@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BACKEND ?= cpu
 
-.PHONY: setup tools build serve demo test test-slow lint clean
+.PHONY: setup tools build bench-model serve demo test test-slow lint lock clean
 
 setup: $(VENV)/.dev tools
 	$(BIN)/python -m flashlane.setup
@@ -26,6 +26,10 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml
 build: $(VENV)/.dev tools
 	$(BIN)/python -m flashlane.backends.llama_server_patch.build --backend $(BACKEND)
 
+# The 1.1 GB model of the benchmarks; goes on where an interrupted download stopped.
+bench-model: $(VENV)/.dev
+	$(BIN)/python -m flashlane.models qwen2.5-coder-1.5b
+
 serve: setup
 	$(BIN)/flashlane serve
 
@@ -41,6 +45,13 @@ test-slow: setup
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Renews the locks from pyproject.toml; versions that still fit stay. uv comes from PyPI: pip install uv.
+LOCK = uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \
+  --no-annotate --no-emit-index-url --no-emit-find-links --extra bindings pyproject.toml
+lock:
+	$(LOCK) -o requirements/runtime.txt
+	$(LOCK) -c requirements/runtime.txt --group dev -o requirements/dev.txt
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,6 +18,10 @@ Tokens = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Speed = Annotated[float, Field(gt=0)]
 
 
+_OWN_ARGS = {"--host", "--port", "--api-key", "--api-key-file", "--sleep-idle-seconds"}
+"""Arguments that would undo a check made here, or that open a known hole (docs/security.md)."""
+
+
 class ConfigError(ValueError):
     """One sentence: the key, its value, and what would work."""
 
@@ -238,6 +242,12 @@ def _check_backends(path: Path, config: FlashlaneConfig) -> None:
                 f"{key}.host is {backend.host!r}, which other machines can reach; set "
                 "api_key_env to the name of a variable that holds a key, or use 127.0.0.1"
             )
+        for argument in backend.args:
+            if argument.split("=")[0] in _OWN_ARGS:
+                raise ConfigError(
+                    f"{key}.args holds {argument!r}, which flashlane decides; "
+                    "use the backend's own keys (host, port, api_key_env) and leave it out"
+                )
         if backend.port in ports:
             raise ConfigError(
                 f"{key}.port is {backend.port}, which backend {ports[backend.port]!r} has "

@@ -48,7 +48,7 @@ class Decision:
     keep_ratio: float
     gear: int
     reasons: tuple[Reason, ...]
-    costs_ms: Mapping[str, float] = field(default_factory=dict)
+    costs_ms: Mapping[Lane, float] = field(default_factory=dict)
     ask: str = ""
     estimated_tokens: int = 0
     min_keep_tokens: int | None = None

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from flashlane.config import FlashlaneConfig, load_config, load_litellm
-from flashlane.decision import Decision
+from flashlane.decision import Decision, LaneOption
 from flashlane.exactness import exactness
 from flashlane.policy import decide
 from flashlane.request import RequestError, read_request
-from flashlane.decision import LaneOption
 from flashlane.router import route
 
 _ASSUMED_PREFILL_TOKENS_PER_S = 100.0

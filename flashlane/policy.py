@@ -44,7 +44,7 @@ def _choose(
     signals: Signals,
     policy: PolicyConfig,
     lanes: Mapping[Lane, LaneOption],
-    costs_ms: Mapping[str, float],
+    costs_ms: Mapping[Lane, float],
 ) -> tuple[Lane, list[Reason]]:
     forced = view.controls.lane
     field = view.controls.lane_field

@@ -74,11 +74,7 @@ _TYPES = {
         for name in _COLUMNS
         if name.endswith("_tokens") or name == "draft_accepted"
     },
-    **{
-        name: "REAL"
-        for name in ("keep_ratio", "cost", "decode_tokens_per_s")
-        + tuple(n for n in _COLUMNS if n.endswith("_ms"))
-    },
+    **dict.fromkeys(("keep_ratio", "cost", "decode_tokens_per_s") + tuple(n for n in _COLUMNS if n.endswith("_ms")), "REAL"),
 }
 
 

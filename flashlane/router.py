@@ -89,6 +89,39 @@ def route(
     return decide(view, exactness(view), config.policy, lanes)
 
 
+_ENGINE_INTERNALS = (
+    "chat_parser",
+    "chat_format",
+    "generation_prompt",
+    "grammar_lazy",
+    "grammar_triggers",
+    "preserved_tokens",
+    "parse_tool_calls",
+    "message_delimiters",
+)
+"""llama-server makes these itself from the chat template; one from outside can crash it."""
+_MAX_GRAMMAR_CHARS = 65_536
+_MAX_GRAMMAR_DEPTH = 256
+
+
+def refuse_engine_internals(data: Mapping[str, Any]) -> None:
+    """Raises `RequestError` for a field that must not reach the engine from outside."""
+    extra = data.get("extra_body")
+    for body in (data, extra if isinstance(extra, Mapping) else {}):
+        for field in _ENGINE_INTERNALS:
+            if field in body:
+                raise RequestError(f"{field} is made by the server; leave it out", field)
+        grammar = body.get("grammar")
+        if isinstance(grammar, str) and (
+            len(grammar) > _MAX_GRAMMAR_CHARS or grammar.count("(") > _MAX_GRAMMAR_DEPTH
+        ):
+            raise RequestError(
+                f"grammar has {len(grammar)} characters and {grammar.count('(')} parentheses; at "
+                f"most {_MAX_GRAMMAR_CHARS} and {_MAX_GRAMMAR_DEPTH} are accepted",
+                "grammar",
+            )
+
+
 def take_private_fields(data: dict[str, Any]) -> dict[str, Any]:
     """Remove flashlane's own fields from `data` and return them.
 

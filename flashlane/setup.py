@@ -1,4 +1,4 @@
-"""Set-up: engine, model, master key. Every step is skipped when its result is there."""
+"""Set-up: engine, Python bindings, model, master key. A step that is done already costs nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ import secrets
 import sys
 from pathlib import Path
 
-from flashlane.backends.llama_server_patch.build import BuildError, ensure_engine
-from flashlane.models import ModelError, ensure_model
+from flashlane.backends.llama_server_patch.build import (
+    BACKEND_FLAGS,
+    BuildError,
+    engine_path,
+    ensure_engine,
+)
+from flashlane.bindings import ensure_bindings
+from flashlane.models import DEFAULT_MODEL, ModelError, ensure_model
 from flashlane.paths import state_dir
 
 
@@ -18,22 +24,34 @@ def ensure_master_key() -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return path.read_text().strip()
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+        if key := path.read_text().strip():
+            return key
+        path.unlink()  # an interrupted call left it empty
+        return ensure_master_key()
     with os.fdopen(descriptor, "w") as file:
         key = f"sk-{secrets.token_hex(32)}"
         file.write(key + "\n")
     return key
 
 
-def run_setup(backend: str = "cpu", model: str = "smollm2-135m") -> tuple[Path, Path]:
+def run_setup(backend: str = "cpu", model: str = DEFAULT_MODEL) -> tuple[Path, Path]:
     """(llama-server, model file). Raises `BuildError` or `ModelError` with one sentence."""
-    _say("[1/3] engine")
+    _say("[1/4] engine: the patched llama-server")
     server = ensure_engine(backend)
-    _say("[2/3] model")
+    _say("[2/4] bindings: llama_cpp on the engine's libraries")
+    ensure_bindings(server, _say)
+    _say(f"[3/4] model: {model}")
     path = ensure_model(model)
-    _say("[3/3] master key")
+    _say("[4/4] master key")
     ensure_master_key()
     return server, path
+
+
+def _built_backend() -> str:
+    """The kind that is built already, an accelerator's first; `cpu` when none is."""
+    return next((name for name in reversed(BACKEND_FLAGS) if engine_path(name)), "cpu")
 
 
 def _say(line: str) -> None:
@@ -41,8 +59,9 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
+    """`python -m flashlane.setup`: BACKEND names the engine's kind, else one built before stays."""
     try:
-        run_setup(os.environ.get("BACKEND") or "cpu")
+        run_setup(os.environ.get("BACKEND") or _built_backend())
     except (BuildError, ModelError) as error:
         sys.exit(f"flashlane: {error}")
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from litellm.integrations.custom_logger import CustomLogger
+
 from flashlane.affinity import chain
 from flashlane.runtime import runtime, sole
-from litellm.integrations.custom_logger import CustomLogger
 
 
 class KVFlashHook(CustomLogger):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from litellm.integrations.custom_logger import CustomLogger
+
 from flashlane.router import group_backends
 from flashlane.runtime import runtime, sole
-from litellm.integrations.custom_logger import CustomLogger
 
 
 class PFlashHook(CustomLogger):

@@ -10,14 +10,15 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from litellm.integrations.custom_logger import CustomLogger
+from litellm.proxy._types import ProxyException
+
 from flashlane.decision import Decision, Reason
 from flashlane.flight import Flight
 from flashlane.request import Kind, RequestError
-from flashlane.router import route, take_private_fields
-from flashlane.runtime import runtime, sole
 from flashlane.routelog import Status
-from litellm.integrations.custom_logger import CustomLogger
-from litellm.proxy._types import ProxyException
+from flashlane.router import refuse_engine_internals, route, take_private_fields
+from flashlane.runtime import runtime, sole
 
 log = logging.getLogger("flashlane.router")
 
@@ -157,6 +158,7 @@ class SmartRouter(CustomLogger):
 def _decide(data: dict[str, Any], kind: Kind, key: Any) -> Decision:
     body = {k: v for k, v in data.items() if k not in _METADATA_KEYS}
     body.update(take_private_fields(data))
+    refuse_engine_internals(data)
     state = runtime()
     decision = route(
         body,

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +33,10 @@ def config_path(state: Path) -> Path:
     port = free_port()
     for entry in document["model_list"]:
         entry["litellm_params"]["api_base"] = f"http://127.0.0.1:{port}/v1"
-    document["flashlane"]["backends"]["local"]["port"] = port
+    backend = document["flashlane"]["backends"]["local"]
+    backend["port"] = port
+    if os.environ.get("FLASHLANE_TEST_SERVER"):
+        backend["server"] = os.environ["FLASHLANE_TEST_SERVER"]
     folder = state / "config"
     folder.mkdir()
     (folder / "plugins").symlink_to(ROOT / "plugins")

@@ -29,6 +29,7 @@ def backend(**fields: object) -> dict[str, object]:
         (backend(prot=1), ["flashlane.backends.a.prot", "'port'"]),
         (backend(port=0), ["flashlane.backends.a.port", "0", "greater than or equal to 1"]),
         (backend(host="0.0.0.0"), ["host", "0.0.0.0", "api_key_env", "127.0.0.1"]),
+        (backend(args=["--host=0.0.0.0"]), ["args", "--host=0.0.0.0", "leave it out"]),
         (backend(pflash={"keep_ratio": 2}), ["pflash.keep_ratio", "2", "less than or equal to 1"]),
         (backend(pflash={"mode": "on"}), ["pflash.mode", "'on'", "'off'"]),
         ({"backends": {"a": {"port": 1}}}, ["flashlane.backends.a.model", "missing"]),
@@ -56,5 +57,5 @@ def test_the_repositorys_own_config() -> None:
     assert backend_for_api_base(config, "http://localhost:18161/v1") is None
     command = server_command("local", config.backends["local"], Path("srv"), Path("m.gguf"))
     assert command[command.index("--pflash-mode") + 1] == "auto"
-    assert command[command.index("--ctx-size") + 1] == "16384"
+    assert command[command.index("-c") + 1] == "16384"
     assert command[command.index("--host") + 1] == "127.0.0.1"

@@ -1,45 +1,90 @@
-"""The eviction choice, as properties."""
+"""The eviction policy, without processes."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashlane.backends.eviction import CannotFit, Running, eviction_for
+from flashlane.backends.eviction import DoesNotFit, Running, Target, eviction_for
 
-models = st.lists(
-    st.builds(Running, st.text("abcdef", min_size=1, max_size=3), st.integers(1, 50), st.floats(0, 9), st.booleans()),
-    max_size=8,
-    unique_by=lambda m: m.name,
+_sizes = st.integers(0, 50)
+_running = st.lists(
+    st.builds(
+        Running,
+        name=st.sampled_from("abcdef"),
+        bytes=_sizes,
+        last_used=st.floats(0, 10),
+        busy=st.booleans(),
+    ),
+    unique_by=lambda entry: entry.name,
 )
+_targets = st.builds(Target, name=st.sampled_from("abx"), bytes=_sizes)
 
 
-@given(models, st.integers(1, 60), st.integers(1, 200))
-def test_stops_enough_idle_ones_and_no_more(running: list[Running], size: int, budget: int) -> None:
-    target = Running("target", size, 10.0)
-    by_name = {m.name: m for m in running}
+def _total(target: Target, running: list[Running], stopped: set[str]) -> int:
+    kept = [e.bytes for e in running if e.name != target.name and e.name not in stopped]
+    return target.bytes + sum(kept)
+
+
+@given(_targets, _running, st.integers(0, 200))
+def test_choice_fits_is_minimal_and_spares_busy_and_target(
+    target: Target, running: list[Running], budget: int
+) -> None:
+    by_name = {entry.name: entry for entry in running}
     try:
-        stopped = eviction_for(target, running, budget)
-    except CannotFit:
-        assert size + sum(m.bytes for m in running if m.busy) > budget or size > budget
+        chosen = eviction_for(target, running, budget)
+    except DoesNotFit as reason:
+        idle = {entry.name for entry in running if not entry.busy}
+        assert _total(target, running, idle) > budget
+        assert reason.when_idle == (target.bytes <= budget)
         return
-    left = sum(m.bytes for m in running if m.name not in stopped)
-    assert left + size <= budget
-    assert all(not by_name[name].busy for name in stopped)
-    for name in stopped:
-        assert left + size + by_name[name].bytes > budget
+    assert len(set(chosen)) == len(chosen)
+    assert target.name not in chosen
+    assert not any(by_name[name].busy for name in chosen)
+    assert _total(target, running, set(chosen)) <= budget
+    for fewer in itertools.combinations(chosen, max(len(chosen) - 1, 0)):
+        assert not chosen or _total(target, running, set(fewer)) > budget
+    order = [by_name[name].last_used for name in chosen]
+    assert order == sorted(order)
 
 
-def test_least_recently_used_first() -> None:
-    running = [Running("new", 10, 2.0), Running("old", 10, 1.0)]
-    assert eviction_for(Running("t", 10, 3.0), running, 20) == ["old"]
+@given(_targets, _running, st.integers(0, 200))
+def test_order_of_running_does_not_matter(
+    target: Target, running: list[Running], budget: int
+) -> None:
+    def answer(entries: list[Running]) -> list[str] | str:
+        try:
+            return eviction_for(target, entries, budget)
+        except DoesNotFit as reason:
+            return str(reason)
+
+    assert answer(running) == answer(running[::-1])
+
+
+def test_least_recently_used_goes_first() -> None:
+    running = [Running("new", 10, 3.0, False), Running("old", 10, 1.0, False)]
+    assert eviction_for(Target("x", 10), running, 20) == ["old"]
+
+
+def test_small_old_model_is_spared_when_a_larger_one_must_go_anyway() -> None:
+    running = [Running("old", 1, 1.0, False), Running("large", 30, 2.0, False)]
+    assert eviction_for(Target("x", 20), running, 40) == ["large"]
 
 
 def test_no_budget_stops_nothing() -> None:
-    assert eviction_for(Running("t", 10, 0.0), [Running("a", 10, 0.0)], None) == []
+    assert eviction_for(Target("x", 10**15), [Running("a", 10, 1.0, False)], None) == []
 
 
-def test_too_large_is_said() -> None:
-    with pytest.raises(CannotFit, match="memory_budget_mb"):
-        eviction_for(Running("t", 5_000_000, 0.0), [], 4_000_000)
+def test_too_large_target_says_what_would_work() -> None:
+    with pytest.raises(DoesNotFit, match="needs 3 MiB and memory_budget_mb allows 2 MiB") as caught:
+        eviction_for(Target("x", 3 * 2**20), [], 2 * 2**20)
+    assert not caught.value.when_idle
+
+
+def test_busy_model_is_waited_for() -> None:
+    with pytest.raises(DoesNotFit, match="a is answering requests") as caught:
+        eviction_for(Target("x", 10), [Running("a", 10, 1.0, True)], 10)
+    assert caught.value.when_idle

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements"
 LOCKS = sorted(REQUIREMENTS.glob("*.txt"))
@@ -38,3 +39,22 @@ def test_the_installed_litellm_is_the_locked_one() -> None:
 @pytest.mark.parametrize("version", ["1.82.7", "1.82.8", "1.107.0"])
 def test_the_pattern_refuses_the_poisoned_ones(version: str) -> None:
     assert POISONED.match(version)
+
+
+@pytest.mark.parametrize("version", ["1.82.7", "1.82.8", "1.107.0", "1.107.9"])
+def test_the_packages_range_refuses_the_poisoned_ones(version: str) -> None:
+    """Also by name, so that they stay out when the range is widened."""
+    text = (REQUIREMENTS.parent / "pyproject.toml").read_text()
+    (line,) = re.findall(r'"litellm\[proxy\]([^"]+)"', text)
+    assert version not in SpecifierSet(line)
+    named = ",".join(part for part in line.split(",") if part.startswith("!="))
+    assert version not in SpecifierSet(named)
+
+
+def test_runtime_and_dev_agree() -> None:
+    pattern = re.compile(r"^([a-z0-9-]+==[^\\\n]+)", re.M)
+    runtime, dev = (
+        {pin.strip() for pin in pattern.findall((REQUIREMENTS / name).read_text())}
+        for name in ("runtime.txt", "dev.txt")
+    )
+    assert runtime <= dev

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashlane.request import RequestError, estimate_tokens, read_controls, read_request, split_ask
-from flashlane.router import take_private_fields
+from flashlane.router import refuse_engine_internals, take_private_fields
 
 DOCUMENT = "The harbour opened in 1901. Every list must be exact. " * 40
 
@@ -116,3 +116,17 @@ def test_private_fields_that_contradict_are_refused_and_still_removed() -> None:
 def test_estimates() -> None:
     assert estimate_tokens("abcd" * 100) == 100
     assert estimate_tokens("漢字") == 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"chat_parser": "{}"},
+        {"extra_body": {"message_delimiters": []}},
+        {"grammar": "root ::= " + "(" * 257},
+        {"extra_body": {"grammar": "x" * 65_537}},
+    ],
+)
+def test_what_would_crash_the_engine_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises(RequestError):
+        refuse_engine_internals(data)

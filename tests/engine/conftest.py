@@ -26,9 +26,9 @@ def engine() -> Path:
     """The patched llama-server."""
     if named := _named("FLASHLANE_TEST_SERVER"):
         return named
-    from flashlane.backends.llama_server_patch import build
+    from flashlane.backends.llama_server_patch.build import ensure_engine
 
-    return Path(build.ensure_engine())
+    return Path(ensure_engine())
 
 
 @pytest.fixture(scope="session")
@@ -36,9 +36,9 @@ def stock_engine() -> Path:
     """llama-server of the same source, unpatched."""
     if named := _named("FLASHLANE_TEST_STOCK_SERVER"):
         return named
-    from flashlane.backends.llama_server_patch import build
+    from flashlane.backends.llama_server_patch.build import ensure_engine
 
-    return Path(build.ensure_engine(patched=False))
+    return Path(ensure_engine(patched=False))
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +56,6 @@ def engine_source() -> Path:
     """The unpatched llama.cpp tree."""
     if named := _named("FLASHLANE_TEST_SOURCE"):
         return named
-    from flashlane.backends.llama_server_patch import build
+    from flashlane.backends.llama_server_patch.build import ensure_source
 
-    return Path(build.ensure_source())
+    return Path(ensure_source())

@@ -12,6 +12,7 @@ _LEAST_PASSED = 100
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 def test_same_pass_set(
     engine: Path, stock_engine: Path, engine_model: Path, engine_source: Path, tmp_path: Path
 ) -> None:

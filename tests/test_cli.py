@@ -1,0 +1,57 @@
+"""The command line: `explain` and `routes`, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def flashlane(*args: str, text: str = "", cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "flashlane.cli", *args], input=text, capture_output=True, text=True, cwd=cwd
+    )
+
+
+def request(content: str, **fields: object) -> str:
+    return json.dumps({"model": "local", "messages": [{"role": "user", "content": content}], **fields})
+
+
+def test_explain_json() -> None:
+    done = flashlane("explain", "--json", text=request("hi"))
+    decision = json.loads(done.stdout)
+    assert decision["lane"] == "direct"
+    assert set(decision) >= {"lane", "exact", "keep_ratio", "gear", "reasons", "costs_ms", "ask"}
+    assert set(decision["reasons"][0]) == {"code", "text"}
+
+
+def test_explain_words_without_a_config(tmp_path: Path) -> None:
+    done = flashlane("explain", text=request("A fact. " * 2000 + "\n\nSummarise it."), cwd=tmp_path)
+    assert "lane        pflash" in done.stdout
+    assert "[broad_ask]" in done.stdout
+
+
+def test_explain_batch_keeps_going_after_a_bad_line(tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    batch.write_text("\n".join([request("hi"), "{", request("hi", route="warp")]))
+    lines = [json.loads(line) for line in flashlane("explain", "--batch", str(batch)).stdout.splitlines()]
+    assert lines[0]["lane"] == "direct"
+    assert lines[1]["line"] == 2
+    assert "route is 'warp'" in lines[2]["error"]
+
+
+def test_explain_refuses_in_one_sentence() -> None:
+    for text in ("", "[]", request("hi", route="warp")):
+        done = flashlane("explain", text=text)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert done.stderr.startswith("flashlane: ")
+
+
+def test_routes_refuses_an_unknown_lane() -> None:
+    done = flashlane("routes", "--lane", "warp")
+    assert done.returncode == 1
+    assert "direct, pflash, verify" in done.stderr
