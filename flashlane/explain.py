@@ -11,9 +11,7 @@ from flashlane.decision import Decision, LaneOption
 from flashlane.exactness import exactness
 from flashlane.policy import decide
 from flashlane.request import RequestError, read_request
-from flashlane.router import route
-
-_ASSUMED_PREFILL_TOKENS_PER_S = 100.0
+from flashlane.router import DEFAULT_PREFILL_TOKENS_PER_S, route
 
 
 class Explainer:
@@ -36,8 +34,8 @@ class Explainer:
             return route(body, None, None, self._config, self._deployments)
         view = read_request(body)
         lanes = {
-            "direct": LaneOption(view.model, _ASSUMED_PREFILL_TOKENS_PER_S),
-            "pflash": LaneOption(f"{view.model}-pflash", _ASSUMED_PREFILL_TOKENS_PER_S),
+            "direct": LaneOption(view.model, DEFAULT_PREFILL_TOKENS_PER_S),
+            "pflash": LaneOption(f"{view.model}-pflash", DEFAULT_PREFILL_TOKENS_PER_S),
         }
         return decide(view, exactness(view), self._config.policy, lanes)  # type: ignore[arg-type]
 

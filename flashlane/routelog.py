@@ -74,7 +74,8 @@ _TYPES = {
         for name in _COLUMNS
         if name.endswith("_tokens") or name == "draft_accepted"
     },
-    **dict.fromkeys(("keep_ratio", "cost", "decode_tokens_per_s") + tuple(n for n in _COLUMNS if n.endswith("_ms")), "REAL"),
+    **dict.fromkeys(("keep_ratio", "cost", "decode_tokens_per_s"), "REAL"),
+    **{name: "REAL" for name in _COLUMNS if name.endswith("_ms")},
 }
 
 

@@ -22,7 +22,7 @@ from flashlane.request import (
     read_request,
 )
 
-_DEFAULT_PREFILL_TOKENS_PER_S = 100.0
+DEFAULT_PREFILL_TOKENS_PER_S = 100.0
 """A 1.5B model on two CPU cores; used only where the config seeds no speed."""
 
 
@@ -66,7 +66,7 @@ def lane_options(
         speeds = [b.speeds for b in backends if b is not None]
         prefill = min(
             (s.prefill_tokens_per_s for s in speeds if s.prefill_tokens_per_s),
-            default=_DEFAULT_PREFILL_TOKENS_PER_S,
+            default=DEFAULT_PREFILL_TOKENS_PER_S,
         )
         scorer = min(
             (s.scorer_tokens_per_s for s in speeds if s.scorer_tokens_per_s), default=None
