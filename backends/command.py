@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,15 +38,20 @@ def server_command(
     return [*command, *backend.args]
 
 
+_SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|CREDENTIALS?)(_|$)|PASSW|_URL$|^LITELLM_")
+"""Names of variables that hold a secret; a URL of a database or a proxy may carry a password."""
+
+
 def server_environment(backend: BackendConfig, environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` without the proxy's keys, and with the server's own key where it has one.
+    """`environment` without secrets and without settings of llama-server, which come from the
+    config alone; with the server's own key where it has one.
 
     Raises `LookupError` with one sentence when `api_key_env` names an empty variable.
     """
     kept = {
-        key: value
-        for key, value in environment.items()
-        if not key.endswith("_API_KEY") and not key.startswith("LITELLM_")
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("LLAMA_ARG_") and not _SECRET.search(name.upper())
     }
     key = api_key(backend, environment)
     return {**kept, "LLAMA_API_KEY": key} if key else kept

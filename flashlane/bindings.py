@@ -70,11 +70,20 @@ def _install(say: Callable[[str], None]) -> None:
     say(f"bindings: installing {PACKAGE} without its libraries")
     done = subprocess.run(
         [
-            sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index",
-            "--no-build-isolation", str(sdist),
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--no-build-isolation",
+            str(sdist),
         ],
         env={**os.environ, "CMAKE_ARGS": _NO_LIBRARIES},
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         tail = "\n".join(done.stderr.strip().splitlines()[-5:])

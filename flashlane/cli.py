@@ -25,7 +25,9 @@ ConfigOption = Annotated[
 
 
 def _fail(message: str) -> typer.Exit:
-    Console(stderr=True).print(f"flashlane: {message}", markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(
+        f"flashlane: {message}", markup=False, highlight=False, soft_wrap=True
+    )
     return typer.Exit(1)
 
 
@@ -44,7 +46,9 @@ def serve(
     try:
         console.print("Starting the supervisor and LiteLLM (10 to 30 s) …")
         with running_proxy(config.resolve(), port) as proxy:
-            console.print(_greeting(proxy.base_url, state_dir() / "master_key", proxy.log), markup=False)
+            console.print(
+                _greeting(proxy.base_url, state_dir() / "master_key", proxy.log), markup=False
+            )
             while proxy.process.poll() is None:
                 time.sleep(0.5)
             raise _fail(f"LiteLLM ended with code {proxy.process.returncode}; see {proxy.log}")
@@ -98,7 +102,9 @@ def doctor(config: ConfigOption = _CONFIG) -> None:
 
 @app.command()
 def explain(
-    file: Annotated[Path | None, typer.Argument(help="Request JSON; standard input if absent.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="Request JSON; standard input if absent.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     batch: Annotated[
         Path | None, typer.Option(help="A request on each line in, an object on each line out.")
@@ -166,21 +172,43 @@ def routes(
         return
     console = Console(highlight=False)
     table = Table(
-        "time", "lane", "reasons", "tokens", "kept", "cached", "TTFT ms", "tok/s", "status", box=None
+        "time",
+        "lane",
+        "reasons",
+        "tokens",
+        "kept",
+        "cached",
+        "TTFT ms",
+        "tok/s",
+        "status",
+        box=None,
     )
     for r in records:
         table.add_row(
-            datetime.fromtimestamp(r.time).strftime("%m-%d %H:%M:%S"), r.lane or "-", r.reasons or "-",
-            _number(r.original_tokens), _number(r.kept_tokens), _number(r.cached_tokens),
-            _number(r.ttft_ms), _number(r.decode_tokens_per_s), f"{r.status} {r.error}".strip(),
+            datetime.fromtimestamp(r.time).strftime("%m-%d %H:%M:%S"),
+            r.lane or "-",
+            r.reasons or "-",
+            _number(r.original_tokens),
+            _number(r.kept_tokens),
+            _number(r.cached_tokens),
+            _number(r.ttft_ms),
+            _number(r.decode_tokens_per_s),
+            f"{r.status} {r.error}".strip(),
         )
     console.print(table)
-    lanes = Table("lane", "requests", "failed", "tokens", "processed", "TTFT ms", "tok/s", "cost", box=None)
+    lanes = Table(
+        "lane", "requests", "failed", "tokens", "processed", "TTFT ms", "tok/s", "cost", box=None
+    )
     for row in route_log.summary():
         lanes.add_row(
-            row["lane"] or "-", str(row["requests"]), str(row["failed"]),
-            _number(row["original_tokens"]), _number(row["processed_tokens"]),
-            _number(row["ttft_ms"]), _number(row["decode_tokens_per_s"]), f"{row['cost'] or 0:.4f}",
+            row["lane"] or "-",
+            str(row["requests"]),
+            str(row["failed"]),
+            _number(row["original_tokens"]),
+            _number(row["processed_tokens"]),
+            _number(row["ttft_ms"]),
+            _number(row["decode_tokens_per_s"]),
+            f"{row['cost'] or 0:.4f}",
         )
     console.print()
     console.print(lanes)

@@ -18,8 +18,23 @@ Tokens = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Speed = Annotated[float, Field(gt=0)]
 
 
-_OWN_ARGS = {"--host", "--port", "--api-key", "--api-key-file", "--sleep-idle-seconds"}
-"""Arguments that would undo a check made here, or that open a known hole (docs/security.md)."""
+_OWN_ARGS = {"--host", "--port", "--api-key", "--api-key-file"}
+"""Arguments that would undo a check made here."""
+_REACHING_ARGS = {
+    "--tools",
+    "--tools-runtime",
+    "--agent",
+    "-ag",
+    "--mcp-servers-config",
+    "--mcp-servers-json",
+    "--ui-mcp-proxy",
+    "--webui-mcp-proxy",
+    "--media-path",
+    "--slot-save-path",
+    "--path-prompts-log-dir",
+    "--rpc",
+}
+"""Arguments by which a request could reach files, programs or other hosts (docs/security.md)."""
 
 
 class ConfigError(ValueError):
@@ -195,7 +210,9 @@ def _read(path: Path) -> dict[str, Any]:
         line = f" at line {where.line + 1}" if where else ""
         raise ConfigError(f"config file {path} is not valid YAML{line}") from error
     if not isinstance(document, dict):
-        raise ConfigError(f"config file {path} must be a YAML mapping with model_list and flashlane")
+        raise ConfigError(
+            f"config file {path} must be a YAML mapping with model_list and flashlane"
+        )
     return document
 
 
@@ -243,7 +260,13 @@ def _check_backends(path: Path, config: FlashlaneConfig) -> None:
                 "api_key_env to the name of a variable that holds a key, or use 127.0.0.1"
             )
         for argument in backend.args:
-            if argument.split("=")[0] in _OWN_ARGS:
+            flag = argument.split("=")[0]
+            if flag in _REACHING_ARGS:
+                raise ConfigError(
+                    f"{key}.args holds {argument!r}, by which a request could reach files, "
+                    "programs or other hosts of this machine; leave it out"
+                )
+            if flag in _OWN_ARGS:
                 raise ConfigError(
                     f"{key}.args holds {argument!r}, which flashlane decides; "
                     "use the backend's own keys (host, port, api_key_env) and leave it out"

@@ -72,7 +72,14 @@ def _free_port() -> int:
 
 def _table(proxy: Proxy) -> Table:
     table = Table(
-        "request", "lane", "because", "prompt tokens", "kept", "TTFT s", "answer", box=None,
+        "request",
+        "lane",
+        "because",
+        "prompt tokens",
+        "kept",
+        "TTFT s",
+        "answer",
+        box=None,
         pad_edge=False,
     )
     for name, body in _REQUESTS:
@@ -83,8 +90,11 @@ def _table(proxy: Proxy) -> Table:
 def _row(proxy: Proxy, body: dict[str, Any]) -> tuple[str, ...]:
     content = body.pop("content")
     request = {
-        "model": "local", "max_tokens": 24, "temperature": 0,
-        "messages": [{"role": "user", "content": content}], **body,
+        "model": "local",
+        "max_tokens": 24,
+        "temperature": 0,
+        "messages": [{"role": "user", "content": content}],
+        **body,
     }
     flight = Flight("demo", "", "chat", "local", bool(body.get("stream")))
     answer = ""

@@ -57,7 +57,9 @@ def _compiler() -> Check:
     if found:
         return Check("C++ compiler", True, found)
     return Check(
-        "C++ compiler", False, f"{name} is not in PATH",
+        "C++ compiler",
+        False,
+        f"{name} is not in PATH",
         "apt-get install g++ (Debian), xcode-select --install (macOS)",
     )
 
@@ -75,7 +77,9 @@ def _engine() -> Check:
         return Check("engine", False, str(error), "correct CMAKE_ARGS")
     if server is None:
         return Check(
-            "engine", False, "no build of this source, these flags and this compiler",
+            "engine",
+            False,
+            "no build of this source, these flags and this compiler",
             "flashlane build (6 to 9 minutes on 2 cores)",
         )
     return Check("engine", True, str(server))
@@ -91,11 +95,15 @@ def _model(name: str, backend: BackendConfig) -> Check:
         return Check(title, True, str(path))
     if backend.model in CATALOGUE:
         return Check(
-            title, False, f"{backend.model} is not fetched yet",
+            title,
+            False,
+            f"{backend.model} is not fetched yet",
             f"python -m flashlane.models {backend.model}",
         )
     return Check(
-        title, False, f"{backend.model} is no file and no known name",
+        title,
+        False,
+        f"{backend.model} is no file and no known name",
         f"give the path of a GGUF file or one of: {', '.join(CATALOGUE)}",
     )
 
@@ -104,7 +112,9 @@ def _own_server(name: str, server: str) -> Check:
     path = Path(server).expanduser()
     usable = path.is_file() and os.access(path, os.X_OK)
     return Check(
-        f"server of {name}", usable, str(path) if usable else f"{path} is no program",
+        f"server of {name}",
+        usable,
+        str(path) if usable else f"{path} is no program",
         None if usable else "correct `server`, or leave it out for the cached build",
     )
 
@@ -153,7 +163,9 @@ def _litellm(installed: Callable[[str], str] = importlib.metadata.version) -> Ch
         return Check("litellm", False, "not installed", "pip install flashlane")
     if poisoned(version):
         return Check(
-            "litellm", False, f"{version} is a release that carried malware",
+            "litellm",
+            False,
+            f"{version} is a release that carried malware",
             "remove this environment, change every secret this machine held, install afresh",
         )
     return Check("litellm", True, version)
@@ -165,7 +177,9 @@ def _cost_map() -> Check:
     if os.environ.get(name, "").lower() == "true":
         return Check("price list", True, f"{name} is set: nothing is fetched at start")
     return Check(
-        "price list", True, "litellm started by hand fetches its price list from the network",
+        "price list",
+        True,
+        "litellm started by hand fetches its price list from the network",
         f"export {name}=True (flashlane serve does)",
     )
 

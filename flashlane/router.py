@@ -68,9 +68,7 @@ def lane_options(
             (s.prefill_tokens_per_s for s in speeds if s.prefill_tokens_per_s),
             default=DEFAULT_PREFILL_TOKENS_PER_S,
         )
-        scorer = min(
-            (s.scorer_tokens_per_s for s in speeds if s.scorer_tokens_per_s), default=None
-        )
+        scorer = min((s.scorer_tokens_per_s for s in speeds if s.scorer_tokens_per_s), default=None)
         options[lane] = LaneOption(group, prefill, scorer, allowed=allowed(group))
     return options
 
@@ -89,6 +87,9 @@ def route(
     return decide(view, exactness(view), config.policy, lanes)
 
 
+_CALLBACK_FIELDS = ("success_callback", "failure_callback", "callbacks", "service_callback")
+_TRANSPORT_FIELDS = ("api_key", "custom_llm_provider", "headers", "extra_headers", "extra_query")
+"""LiteLLM lets these replace what the operator set for the deployment."""
 _ENGINE_INTERNALS = (
     "chat_parser",
     "chat_format",
@@ -99,19 +100,48 @@ _ENGINE_INTERNALS = (
     "parse_tool_calls",
     "message_delimiters",
 )
-"""llama-server makes these itself from the chat template; one from outside can crash it."""
+"""llama-server makes these itself from the chat template."""
 _MAX_GRAMMAR_CHARS = 65_536
 _MAX_GRAMMAR_DEPTH = 256
 
 
-def refuse_engine_internals(data: Mapping[str, Any]) -> None:
-    """Raises `RequestError` for a field that must not reach the engine from outside."""
-    extra = data.get("extra_body")
-    for body in (data, extra if isinstance(extra, Mapping) else {}):
+def reaches_own_engine(
+    config: FlashlaneConfig, deployments: tuple[Deployment, ...], model: str
+) -> bool:
+    """Whether a request for client model `model` may arrive at a flashlane backend."""
+    groups = config.lanes.get(model)
+    names = {model, *(g for g in groups.model_dump().values() if g)} if groups else {model}
+    return any(
+        backend is not None
+        for name in names
+        for backend in group_backends(config, deployments, name)
+    )
+
+
+def refuse_foreign_controls(body: Mapping[str, Any], *, own_engine: bool) -> None:
+    """Raises `RequestError` for a field by which a client would do the operator's work.
+
+    `body` is what the client sent. A callback is never the client's to choose. What belongs to
+    the transport or to the engine itself is refused where the engine is ours (`own_engine`);
+    other deployments keep LiteLLM's own rules.
+    """
+    extra = body.get("extra_body")
+    for fields in (body, extra if isinstance(extra, Mapping) else {}):
+        for field in _CALLBACK_FIELDS:
+            if field in fields:
+                raise RequestError(f"{field} is set by the operator; leave it out", field)
+        if not own_engine:
+            continue
+        for field in _TRANSPORT_FIELDS:
+            if field in fields:
+                raise RequestError(
+                    f"{field} is set for this model by the operator; leave it out of the body",
+                    field,
+                )
         for field in _ENGINE_INTERNALS:
-            if field in body:
+            if field in fields:
                 raise RequestError(f"{field} is made by the server; leave it out", field)
-        grammar = body.get("grammar")
+        grammar = fields.get("grammar")
         if isinstance(grammar, str) and (
             len(grammar) > _MAX_GRAMMAR_CHARS or grammar.count("(") > _MAX_GRAMMAR_DEPTH
         ):

@@ -109,6 +109,16 @@ def runtime() -> Runtime:
         return _runtime
 
 
+def runtime_or_none() -> Runtime | None:
+    """`runtime()` for a hook that must not lose its request: None, and a line in the log, where
+    the runtime cannot be built."""
+    try:
+        return runtime()
+    except Exception as error:
+        log.error("flashlane does nothing for this request: %s", error)
+        return None
+
+
 def sole(hook: Callable[[], T]) -> T:
     """The one instance of a hook class in this process, however often its file is executed."""
     key = getattr(hook, "__qualname__", str(hook))

@@ -12,7 +12,7 @@ from typing import Any
 from litellm.integrations.custom_logger import CustomLogger
 
 from flashlane.affinity import chain
-from flashlane.runtime import runtime, sole
+from flashlane.runtime import runtime_or_none, sole
 
 
 class KVFlashHook(CustomLogger):
@@ -26,11 +26,12 @@ class KVFlashHook(CustomLogger):
         request_kwargs: dict[str, Any] | None = None,
         parent_otel_span: Any = None,
     ) -> list[Any]:
-        if len(healthy_deployments) < 2:
+        state = runtime_or_none()
+        if state is None or len(healthy_deployments) < 2:
             return healthy_deployments
         links = _links(model, messages, request_kwargs or {})
         by_id = {_id(deployment): deployment for deployment in healthy_deployments}
-        found = runtime().affinity.prefer(links, list(by_id))
+        found = state.affinity.prefer(links, list(by_id))
         return [by_id[found[0]]] if found else healthy_deployments
 
     async def async_log_success_event(
@@ -38,9 +39,10 @@ class KVFlashHook(CustomLogger):
     ) -> None:
         logged = kwargs.get("standard_logging_object") or {}
         deployment, group = logged.get("model_id"), logged.get("model_group")
-        if isinstance(deployment, str) and isinstance(group, str):
+        state = runtime_or_none()
+        if state and isinstance(deployment, str) and isinstance(group, str):
             links = _links(group, kwargs.get("messages"), kwargs.get("optional_params") or {})
-            runtime().affinity.remember(links, deployment)
+            state.affinity.remember(links, deployment)
 
 
 def _links(model: str, messages: object, kwargs: Mapping[str, Any]) -> list[bytes]:

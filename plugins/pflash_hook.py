@@ -12,7 +12,7 @@ from typing import Any
 from litellm.integrations.custom_logger import CustomLogger
 
 from flashlane.router import group_backends
-from flashlane.runtime import runtime, sole
+from flashlane.runtime import runtime_or_none, sole
 
 
 class PFlashHook(CustomLogger):
@@ -21,10 +21,10 @@ class PFlashHook(CustomLogger):
     async def async_pre_call_hook(
         self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
     ) -> dict[str, Any]:
-        state = runtime()
-        flight = state.flights.get(data.get("litellm_call_id"))
+        state = runtime_or_none()
+        flight = state.flights.get(data.get("litellm_call_id")) if state else None
         decision = flight.decision if flight else None
-        if decision is None:
+        if state is None or decision is None:
             return data
         backends = group_backends(state.config, state.deployments, decision.group)
         if not backends or any(backend is None for backend in backends):

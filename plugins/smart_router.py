@@ -6,6 +6,7 @@ beside this folder, or `flashlane.plugins.smart_router.handler` where the wheel 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -17,8 +18,13 @@ from flashlane.decision import Decision, Reason
 from flashlane.flight import Flight
 from flashlane.request import Kind, RequestError
 from flashlane.routelog import Status
-from flashlane.router import refuse_engine_internals, route, take_private_fields
-from flashlane.runtime import runtime, sole
+from flashlane.router import (
+    reaches_own_engine,
+    refuse_foreign_controls,
+    route,
+    take_private_fields,
+)
+from flashlane.runtime import Runtime, runtime_or_none, sole
 
 log = logging.getLogger("flashlane.router")
 
@@ -43,6 +49,11 @@ class SmartRouter(CustomLogger):
         kind = _KINDS.get(str(getattr(call_type, "value", call_type)))
         if kind is None:
             return data
+        state = runtime_or_none()
+        if state is None:
+            with contextlib.suppress(RequestError):
+                take_private_fields(data)
+            return data
         flight = Flight(
             request_id=str(data.get("litellm_call_id") or id(data)),
             key_alias=str(getattr(user_api_key_dict, "key_alias", None) or ""),
@@ -50,9 +61,9 @@ class SmartRouter(CustomLogger):
             model=str(data.get("model") or ""),
             stream=bool(data.get("stream")),
         )
-        runtime().flights.begin(flight)
+        state.flights.begin(flight)
         try:
-            decision = _decide(data, kind, user_api_key_dict)
+            decision = _decide(state, data, kind, user_api_key_dict)
         except RequestError as error:
             raise _refusal(str(error), error.param, 400) from error
         except ProxyException:
@@ -70,7 +81,9 @@ class SmartRouter(CustomLogger):
         self, kwargs: dict[str, Any], call_type: Any
     ) -> dict[str, Any] | None:
         """Each attempt waits until its own backend runs: a first use, or a restart under way."""
-        state = runtime()
+        state = runtime_or_none()
+        if state is None:
+            return kwargs
         name = state.backend_of(kwargs.get("api_base"))
         flight = state.flights.get(kwargs.get("litellm_call_id"))
         if flight is not None:
@@ -100,17 +113,17 @@ class SmartRouter(CustomLogger):
     async def async_post_call_success_hook(
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any
     ) -> Any:
-        flight = runtime().flights.get(data.get("litellm_call_id"))
-        if flight is not None:
+        state, flight = _flight_of(data)
+        if state and flight:
             flight.see_payload(response)
-            runtime().finish_soon(flight)
+            state.finish_soon(flight)
         return response
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: AsyncIterator[Any], request_data: dict[str, Any]
     ) -> AsyncIterator[Any]:
-        flight = runtime().flights.get(request_data.get("litellm_call_id"))
-        if flight is None:
+        state, flight = _flight_of(request_data)
+        if state is None or flight is None:
             async for chunk in response:
                 yield chunk
             return
@@ -126,20 +139,20 @@ class SmartRouter(CustomLogger):
             raise
         finally:
             if status == "ok":
-                runtime().finish_soon(flight)
+                state.finish_soon(flight)
             else:
-                runtime().finish(flight, status, error)
+                state.finish(flight, status, error)
 
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
     ) -> None:
-        flight = runtime().flights.get(kwargs.get("litellm_call_id"))
-        if flight is None:
+        state, flight = _flight_of(kwargs)
+        if state is None or flight is None:
             return
         logged = kwargs.get("standard_logging_object") or {}
         flight.cost = logged.get("response_cost", kwargs.get("response_cost"))
         flight.see_payload(response_obj)
-        runtime().finish(flight, "ok")
+        state.finish(flight, "ok")
 
     async def async_post_call_failure_hook(
         self,
@@ -148,18 +161,25 @@ class SmartRouter(CustomLogger):
         user_api_key_dict: Any,
         traceback_str: str | None = None,
     ) -> None:
-        flight = runtime().flights.get(request_data.get("litellm_call_id"))
-        if flight is not None:
+        state, flight = _flight_of(request_data)
+        if state and flight:
             code = _status_code(original_exception)
             refused = code is not None and 400 <= code < 500
-            runtime().finish(flight, "refused" if refused else "error", _kind(original_exception))
+            state.finish(flight, "refused" if refused else "error", _kind(original_exception))
 
 
-def _decide(data: dict[str, Any], kind: Kind, key: Any) -> Decision:
+def _flight_of(data: Mapping[str, Any]) -> tuple[Runtime | None, Flight | None]:
+    state = runtime_or_none()
+    return state, state.flights.get(data.get("litellm_call_id")) if state else None
+
+
+def _decide(state: Runtime, data: dict[str, Any], kind: Kind, key: Any) -> Decision:
     body = {k: v for k, v in data.items() if k not in _METADATA_KEYS}
     body.update(take_private_fields(data))
-    refuse_engine_internals(data)
-    state = runtime()
+    refuse_foreign_controls(
+        _client_body(data),
+        own_engine=reaches_own_engine(state.config, state.deployments, str(data.get("model"))),
+    )
     decision = route(
         body,
         _client_headers(data),
@@ -224,6 +244,15 @@ def _decision_in(data: Mapping[str, Any]) -> dict[str, Any]:
             found: dict[str, Any] = metadata["flashlane"]
             return found
     return {}
+
+
+def _client_body(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the client sent. LiteLLM adds fields of the key and the team to `data` itself."""
+    request = data.get("proxy_server_request")
+    if not isinstance(request, Mapping) or not isinstance(request.get("body"), Mapping):
+        return data
+    credentials = request.get("credential_fields") or ()
+    return {**request["body"], **dict.fromkeys(credentials, "")}
 
 
 def _client_headers(data: Mapping[str, Any]) -> Mapping[str, str]:

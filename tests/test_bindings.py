@@ -29,10 +29,16 @@ def test_the_bindings_load_the_engines_libraries_and_a_model() -> None:
     assert bound_libraries() == server.parent.resolve()
     done = subprocess.run(
         [
-            sys.executable, "-c", _READ_VOCABULARY,
-            str(ensure_model("smollm2-135m")), str(server.parent.resolve()),
+            sys.executable,
+            "-c",
+            _READ_VOCABULARY,
+            str(ensure_model("smollm2-135m")),
+            str(server.parent.resolve()),
         ],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["49152 Hello world", "True"]

@@ -12,12 +12,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def flashlane(*args: str, text: str = "", cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "flashlane.cli", *args], input=text, capture_output=True, text=True, cwd=cwd
+        [sys.executable, "-m", "flashlane.cli", *args],
+        input=text,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
     )
 
 
 def request(content: str, **fields: object) -> str:
-    return json.dumps({"model": "local", "messages": [{"role": "user", "content": content}], **fields})
+    return json.dumps(
+        {"model": "local", "messages": [{"role": "user", "content": content}], **fields}
+    )
 
 
 def test_explain_json() -> None:
@@ -37,7 +43,9 @@ def test_explain_words_without_a_config(tmp_path: Path) -> None:
 def test_explain_batch_keeps_going_after_a_bad_line(tmp_path: Path) -> None:
     batch = tmp_path / "batch.jsonl"
     batch.write_text("\n".join([request("hi"), "{", request("hi", route="warp")]))
-    lines = [json.loads(line) for line in flashlane("explain", "--batch", str(batch)).stdout.splitlines()]
+    lines = [
+        json.loads(line) for line in flashlane("explain", "--batch", str(batch)).stdout.splitlines()
+    ]
     assert lines[0]["lane"] == "direct"
     assert lines[1]["line"] == 2
     assert "route is 'warp'" in lines[2]["error"]

@@ -30,6 +30,8 @@ def backend(**fields: object) -> dict[str, object]:
         (backend(port=0), ["flashlane.backends.a.port", "0", "greater than or equal to 1"]),
         (backend(host="0.0.0.0"), ["host", "0.0.0.0", "api_key_env", "127.0.0.1"]),
         (backend(args=["--host=0.0.0.0"]), ["args", "--host=0.0.0.0", "leave it out"]),
+        (backend(args=["--tools=all"]), ["args", "--tools=all", "leave it out"]),
+        (backend(args=["--slot-save-path", "/"]), ["args", "--slot-save-path", "files"]),
         (backend(pflash={"keep_ratio": 2}), ["pflash.keep_ratio", "2", "less than or equal to 1"]),
         (backend(pflash={"mode": "on"}), ["pflash.mode", "'on'", "'off'"]),
         ({"backends": {"a": {"port": 1}}}, ["flashlane.backends.a.model", "missing"]),

@@ -20,7 +20,11 @@ LANES: dict[Lane, LaneOption] = {
 
 
 def body(ask: str, **fields: Any) -> dict[str, Any]:
-    return {"model": "local", "messages": [{"role": "user", "content": f"{MATERIAL}\n\n{ask}"}], **fields}
+    return {
+        "model": "local",
+        "messages": [{"role": "user", "content": f"{MATERIAL}\n\n{ask}"}],
+        **fields,
+    }
 
 
 def decided(request: dict[str, Any], lanes: dict[Lane, LaneOption] = LANES) -> Decision:
@@ -35,9 +39,16 @@ def codes(decision: Decision) -> list[str]:
 @pytest.mark.parametrize(
     "ask",
     [
-        "Summarise the text.", "What is this about?", "Explain the main ideas.",
-        "Fasse den Text zusammen.", "Résume ce texte.", "Resume el texto.", "Riassumi il testo.",
-        "总结这篇文章", "この文章を要約してください", "요약해 주세요",
+        "Summarise the text.",
+        "What is this about?",
+        "Explain the main ideas.",
+        "Fasse den Text zusammen.",
+        "Résume ce texte.",
+        "Resume el texto.",
+        "Riassumi il testo.",
+        "总结这篇文章",
+        "この文章を要約してください",
+        "요약해 주세요",
     ],
 )
 def test_broad_asks_are_compressed(ask: str) -> None:
@@ -51,9 +62,16 @@ def test_broad_asks_are_compressed(ask: str) -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        "What was the invoice total?", "List every harbour.", "How many harbours are there?",
-        "Quote the first sentence.", "Translate the text to German.", "Fix the bug in parse().",
-        "Summarise it and list every date.", "Wie viele Häfen gibt es?", "列出所有港口", "Hmm, the text above.",
+        "What was the invoice total?",
+        "List every harbour.",
+        "How many harbours are there?",
+        "Quote the first sentence.",
+        "Translate the text to German.",
+        "Fix the bug in parse().",
+        "Summarise it and list every date.",
+        "Wie viele Häfen gibt es?",
+        "列出所有港口",
+        "Hmm, the text above.",
         "Answer in JSON.",
     ],
 )
@@ -70,7 +88,9 @@ def test_structure_goes_direct(field: str) -> None:
 
 
 def test_short_prompts_go_direct() -> None:
-    decision = decided({"model": "local", "messages": [{"role": "user", "content": "Summarise: hi"}]})
+    decision = decided(
+        {"model": "local", "messages": [{"role": "user", "content": "Summarise: hi"}]}
+    )
     assert codes(decision)[0] == "short_prompt"
 
 

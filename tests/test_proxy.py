@@ -46,12 +46,17 @@ def proxy(config_path: Path) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="module")
 def client(proxy: Proxy) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{proxy.base_url}/v1", api_key=proxy.key, max_retries=0, timeout=300)
+    return openai.OpenAI(
+        base_url=f"{proxy.base_url}/v1", api_key=proxy.key, max_retries=0, timeout=300
+    )
 
 
 def ask(client: openai.OpenAI, text: str, **extra: Any) -> tuple[dict[str, Any], httpx.Headers]:
     reply = client.chat.completions.with_raw_response.create(
-        model="local", max_tokens=4, temperature=0, extra_body=extra,
+        model="local",
+        max_tokens=4,
+        temperature=0,
+        extra_body=extra,
         messages=[{"role": "user", "content": text}],
     )
     return reply.parse().model_dump(), httpx.Headers(reply.headers)
@@ -123,6 +128,38 @@ def test_unknown_lane_is_refused_and_logged(client: openai.OpenAI, state: Path) 
     recorded(state, status="refused")
 
 
+@pytest.mark.parametrize(
+    "headers", [{}, {"Authorization": "Bearer sk-wrong"}], ids=["no key", "wrong key"]
+)
+def test_strangers_are_refused(proxy: Proxy, headers: dict[str, str]) -> None:
+    """LiteLLM's own answer: 401 without a key, 400 for a key that no database knows."""
+    reply = httpx.post(
+        f"{proxy.base_url}/v1/chat/completions",
+        headers=headers,
+        json={"model": "local", "messages": [{"role": "user", "content": "hi"}]},
+        timeout=60,
+    )
+    assert reply.status_code == (400 if headers else 401), reply.text
+    assert "choices" not in reply.text
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"success_callback": ["s3"]},
+        {"extra_headers": {"Authorization": "Bearer x"}},
+        {"api_key": "x"},
+        {"custom_llm_provider": "openai"},
+        {"chat_parser": "{}"},
+    ],
+    ids=lambda extra: next(iter(extra)),
+)
+def test_what_is_the_operators_is_refused(client: openai.OpenAI, extra: dict[str, Any]) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(client, "hi", **extra)
+    assert caught.value.body["param"] == next(iter(extra))  # type: ignore[index]
+
+
 def test_lane_that_is_not_configured_is_refused(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="its lanes: direct, pflash"):
         ask(client, "hi", route="verify")
@@ -130,7 +167,10 @@ def test_lane_that_is_not_configured_is_refused(client: openai.OpenAI) -> None:
 
 def test_stream_carries_usage_and_timings(client: openai.OpenAI, state: Path) -> None:
     stream = client.chat.completions.create(
-        model="local", max_tokens=4, stream=True, stream_options={"include_usage": True},
+        model="local",
+        max_tokens=4,
+        stream=True,
+        stream_options={"include_usage": True},
         messages=[{"role": "user", "content": BROAD}],
     )
     chunks = [chunk.model_dump() for chunk in stream]
@@ -144,7 +184,10 @@ def test_stream_carries_usage_and_timings(client: openai.OpenAI, state: Path) ->
 
 def test_a_client_that_leaves_is_recorded(client: openai.OpenAI, state: Path) -> None:
     stream = client.chat.completions.create(
-        model="local", max_tokens=400, stream=True, messages=[{"role": "user", "content": "Count on."}]
+        model="local",
+        max_tokens=400,
+        stream=True,
+        messages=[{"role": "user", "content": "Count on."}],
     )
     next(iter(stream))
     stream.close()
@@ -195,7 +238,9 @@ def test_killed_server_comes_back(proxy: Proxy, client: openai.OpenAI, config_pa
         started = time.monotonic()
         body, _ = ask(client, "Say hello.")
         assert body["choices"]
-        assert time.monotonic() - started < 60  # a hang would be 600 s; the time itself is the benchmark's
+        assert (
+            time.monotonic() - started < 60
+        )  # a hang would be 600 s; the time itself is the benchmark's
         thread.join(timeout=300)
         assert len(ends) == 1
         assert lease.status()[0].pid != victim

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from flashlane.request import RequestError, estimate_tokens, read_controls, read_request, split_ask
-from flashlane.router import refuse_engine_internals, take_private_fields
+from flashlane.router import refuse_foreign_controls, take_private_fields
 
 DOCUMENT = "The harbour opened in 1901. Every list must be exact. " * 40
 
 
 def test_ask_after_the_document() -> None:
-    view = read_request({"model": "m", "messages": [{"role": "user", "content": f"{DOCUMENT}\n\nSummarise it."}]})
+    view = read_request(
+        {"model": "m", "messages": [{"role": "user", "content": f"{DOCUMENT}\n\nSummarise it."}]}
+    )
     assert view.ask == "Summarise it."
     assert "exact" in view.context[0].text
 
@@ -30,7 +32,10 @@ def test_a_document_alone_has_no_ask() -> None:
         ({"messages": [{"role": "user", "content": "hi"}]}, "chat"),
         ({"messages": [{"role": "user", "content": "hi"}], "system": "s"}, "messages"),
         ({"input": "hi"}, "responses"),
-        ({"input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}]}, "responses"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}]},
+            "responses",
+        ),
         ({"prompt": "hi"}, "completion"),
     ],
 )
@@ -125,8 +130,20 @@ def test_estimates() -> None:
         {"extra_body": {"message_delimiters": []}},
         {"grammar": "root ::= " + "(" * 257},
         {"extra_body": {"grammar": "x" * 65_537}},
+        {"api_key": "x"},
+        {"extra_body": {"custom_llm_provider": "openai"}},
+        {"extra_headers": {"Authorization": "x"}},
     ],
 )
-def test_what_would_crash_the_engine_is_refused(data: dict[str, object]) -> None:
+def test_what_is_the_operators_is_refused_for_own_engines(data: dict[str, object]) -> None:
     with pytest.raises(RequestError):
-        refuse_engine_internals(data)
+        refuse_foreign_controls(data, own_engine=True)
+    refuse_foreign_controls(data, own_engine=False)
+
+
+@pytest.mark.parametrize("field", ["success_callback", "failure_callback"])
+@pytest.mark.parametrize("own_engine", [True, False])
+def test_a_client_chooses_no_callback(field: str, own_engine: bool) -> None:
+    for body in ({field: ["s3"]}, {"extra_body": {field: ["s3"]}}):
+        with pytest.raises(RequestError, match=field):
+            refuse_foreign_controls(body, own_engine=own_engine)

@@ -20,7 +20,9 @@ def record(request_id: str = "a", **fields: object) -> RouteRecord:
 
 def test_roundtrip_and_summary(tmp_path: Path) -> None:
     log = RouteLog(tmp_path / "routes.sqlite", tmp_path / "routes.jsonl")
-    first = record("a", lane="pflash", original_tokens=100, kept_tokens=40, stream=True, exact=False)
+    first = record(
+        "a", lane="pflash", original_tokens=100, kept_tokens=40, stream=True, exact=False
+    )
     assert log.write(first)
     assert list(log.records()) == [first]
     row = log.summary()[0]
@@ -68,7 +70,9 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
 
 def test_a_flight_stores_no_text_unless_asked() -> None:
     flight = Flight("a", "", "chat", "local", stream=True)
-    flight.decision = Decision("direct", "local", True, 1.0, 0, (Reason("unsure", "…"),), ask="secret")
+    flight.decision = Decision(
+        "direct", "local", True, 1.0, 0, (Reason("unsure", "…"),), ask="secret"
+    )
     flight.see_chunk({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}})
     flight.see_chunk({"timings": {"prompt_n": 7, "cache_n": 2, "predicted_per_second": 5.0}})
     done = flight.record("ok", "", store_text=False)

@@ -94,7 +94,10 @@ def test_a_missing_tool_is_one_sentence(
 def test_the_command_says_it_without_a_traceback(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "flashlane.backends.llama_server_patch.build"],
-        env={**os.environ, "PATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert done.stderr.startswith("flashlane: cmake is needed")
@@ -147,7 +150,9 @@ def test_a_build_is_installed_whole_and_only_once(tmp_path: Path) -> None:
     lines: list[str] = []
     server = build.ensure_engine(say=lines.append)
     assert sorted(path.name for path in server.parent.iterdir()) == [
-        "libx.so", "libx.so.1", "llama-server",
+        "libx.so",
+        "libx.so.1",
+        "llama-server",
     ]
     assert (server.parent / "libx.so").is_symlink()
     about = json.loads((server.parent.parent / "BUILD.json").read_text())
@@ -249,9 +254,13 @@ def tiny_model(monkeypatch: pytest.MonkeyPatch, *, sha256: str | None = None) ->
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
         parts.append(Part(f"tiny-part{number}==1.0", digest, f"tiny/{number}.bin"))
     model = CatalogueModel(
-        name="tiny", title="tiny", parts=tuple(parts),
+        name="tiny",
+        title="tiny",
+        parts=tuple(parts),
         sha256=sha256 or hashlib.sha256(b"GGUF-one-two").hexdigest(),
-        size_bytes=12, licence="none", context_tokens=1,
+        size_bytes=12,
+        licence="none",
+        context_tokens=1,
     )
     monkeypatch.setitem(CATALOGUE, "tiny", model)
     return model

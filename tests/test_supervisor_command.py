@@ -62,12 +62,18 @@ def test_the_key_travels_in_the_environment_and_the_proxys_keys_do_not() -> None
         "OPENAI_API_KEY": "x",
         "LITELLM_MASTER_KEY": "y",
         "LLAMA_API_KEY": "z",
+        "LLAMA_ARG_SLOT_SAVE_PATH": "/",
+        "HF_TOKEN": "t",
+        "DATABASE_URL": "postgres://u:p@h/d",
+        "PGPASSWORD": "p",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "CUDA_VISIBLE_DEVICES": "0",
         "PATH": "/bin",
     }
     inside = server_environment(backend, outside)
     assert inside["LLAMA_API_KEY"] == "abc"
     assert inside["PATH"] == "/bin"
-    assert not {"OPENAI_API_KEY", "LITELLM_MASTER_KEY"} & inside.keys()
+    assert inside.keys() == {"PATH", "CUDA_VISIBLE_DEVICES", "LLAMA_API_KEY"}
     assert "abc" not in server_command("b", backend, Path("s"), Path("m"))
     without = server_environment(BackendConfig(model="m", port=1), outside)
     assert "LLAMA_API_KEY" not in without

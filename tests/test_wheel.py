@@ -45,10 +45,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [
-            sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps",
-            "--wheel-dir", str(folder), str(ROOT),
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-build-isolation",
+            "--no-deps",
+            "--wheel-dir",
+            str(folder),
+            str(ROOT),
         ],
-        check=True, capture_output=True,
+        check=True,
+        capture_output=True,
     )
     return next(folder.glob("flashlane-*.whl"))
 
@@ -62,10 +71,19 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     subprocess.run(
         [
-            sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index",
-            "--target", str(site), str(wheel),
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--target",
+            str(site),
+            str(wheel),
         ],
-        check=True, capture_output=True,
+        check=True,
+        capture_output=True,
     )
     (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return interpreter
@@ -82,8 +100,15 @@ def proxy(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     log = (folder / "proxy.log").open("w")
     process = subprocess.Popen(
         [
-            str(python), "-c", "import litellm; litellm.run_server()",
-            "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port),
+            str(python),
+            "-c",
+            "import litellm; litellm.run_server()",
+            "--config",
+            "config.yaml",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
         ],
         cwd=folder,
         env={
@@ -93,7 +118,8 @@ def proxy(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
             "LITELLM_MASTER_KEY": _KEY,
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         },
-        stdout=log, stderr=subprocess.STDOUT,
+        stdout=log,
+        stderr=subprocess.STDOUT,
     )
     url = f"http://127.0.0.1:{port}"
     try:
@@ -141,7 +167,10 @@ def test_explain_works_without_a_config(python: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [str(python), "-m", "flashlane.cli", "explain", "--json"],
         input='{"model":"local","messages":[{"role":"user","content":"hi"}]}',
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert '"lane": "direct"' in done.stdout

@@ -36,7 +36,12 @@ from flashlane.locking import locked
 from flashlane.paths import cache_dir
 
 __all__ = [
-    "BACKEND_FLAGS", "BuildError", "build_flags", "build_key", "engine_path", "ensure_engine",
+    "BACKEND_FLAGS",
+    "BuildError",
+    "build_flags",
+    "build_key",
+    "engine_path",
+    "ensure_engine",
     "ensure_source",
 ]
 
@@ -188,16 +193,16 @@ def _target(compiler: str) -> str:
     for flags in (["-march=native"], ["-mcpu=native"], []):
         done = subprocess.run(
             [compiler, *flags, "-dM", "-E", "-x", "c++", os.devnull],
-            capture_output=True, text=True, check=False,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode == 0:
             return done.stdout
     raise BuildError(f"{compiler} cannot compile: {done.stderr.strip().splitlines()[-1:]}")
 
 
-def _compile(
-    source: Path, build: Path, flags: tuple[str, ...], log: Path, say: Progress
-) -> None:
+def _compile(source: Path, build: Path, flags: tuple[str, ...], log: Path, say: Progress) -> None:
     configure = ["cmake", "-S", str(source), "-B", str(build), *flags]
     if shutil.which("ninja"):
         configure += ["-G", "Ninja"]
@@ -234,7 +239,10 @@ def _run(
     """Run `command`, its output into the log; whatever ends us ends its processes too."""
     process = subprocess.Popen(
         command,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
         # A tree that is built under another name (its key) still finds its objects in ccache.
         env={**os.environ, "CCACHE_BASEDIR": str(work), "CCACHE_NOHASHDIR": "1"},
         start_new_session=True,

@@ -110,8 +110,20 @@ def _download(folder: Path) -> None:
     requirements = folder / "engine.txt"
     requirements.write_text(f"{PACKAGE} --hash=sha256:{SDIST_SHA256}\n")
     command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:",
-        "--no-build-isolation", "--require-hashes", "--dest", str(folder), "-r", str(requirements),
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--no-binary",
+        ":all:",
+        "--no-build-isolation",
+        "--require-hashes",
+        "--dest",
+        str(folder),
+        "-r",
+        str(requirements),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if "No module named pip" in done.stderr:
@@ -124,7 +136,10 @@ def _download(folder: Path) -> None:
 def _apply(patch: Path, tree: Path) -> None:
     done = subprocess.run(
         ["patch", "-p1", "--forward", "--no-backup-if-mismatch", "-i", str(patch)],
-        cwd=tree, capture_output=True, text=True, check=False,
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise BuildError(f"{patch.name} does not apply: {done.stdout.strip()}")

@@ -159,6 +159,42 @@ static bool is_blank(const std::string & piece) {
     return !piece.empty() && piece.find_first_not_of(" \t\r\n") == std::string::npos;
 }
 
+// the tokens that announce a message
+struct role_mark {
+    common_chat_role role;
+    llama_tokens     tokens;
+};
+
+// llama.cpp finds a delimiter by rendering a message, and a default system text of the template then
+// stands in it. The mark is what repeats at each message: the delimiter from its last control token on
+// that tells the roles apart. Blanks at its end may have merged with the message's first ones.
+static std::vector<role_mark> role_marks(const llama_vocab * vocab, const common_chat_msg_delimiters & delimiters) {
+    const auto ends_with = [](const llama_tokens & tokens, const llama_tokens & end) {
+        return end.size() <= tokens.size() && std::equal(end.rbegin(), end.rend(), tokens.rbegin());
+    };
+    std::vector<role_mark> marks;
+    for (const auto & delimiter : delimiters.delimiters) {
+        llama_tokens mark = delimiter.tokens;
+        for (size_t i = delimiter.tokens.size(); i-- > 0;) {
+            const llama_tokens end(delimiter.tokens.begin() + i, delimiter.tokens.end());
+            if (is_control(vocab, end[0]) &&
+                std::none_of(delimiters.delimiters.begin(), delimiters.delimiters.end(), [&](const auto & other) {
+                    return other.role != delimiter.role && ends_with(other.tokens, end);
+                })) {
+                mark = end;
+                break;
+            }
+        }
+        while (mark.size() > 1 && is_blank(piece_of(vocab, mark.back()))) {
+            mark.pop_back();
+        }
+        if (!mark.empty()) {
+            marks.push_back({ delimiter.role, std::move(mark) });
+        }
+    }
+    return marks;
+}
+
 struct pflash_prompt {
     const llama_vocab   * vocab;
     const llama_tokens  & tokens;
@@ -174,26 +210,33 @@ struct pflash_prompt {
         }
     }
 
-    // A message ends at its first control token: what follows is template, or text that imitates it.
-    void open_user_messages(const common_chat_msg_spans & spans, const common_chat_msg_delimiters & delimiters) {
-        for (const auto & span : spans.spans) {
-            if (span.role != COMMON_CHAT_ROLE_USER) {
-                continue;
-            }
-            size_t begin = span.pos;
-            for (const auto & delimiter : delimiters.delimiters) {
-                const auto & start = delimiter.tokens;
-                if (delimiter.role == COMMON_CHAT_ROLE_USER && start.size() <= span.len &&
-                    std::equal(start.begin(), start.end(), tokens.begin() + span.pos)) {
-                    begin = std::max(begin, span.pos + start.size());
+    // Opens what the user wrote and returns whether there is any. A message ends at its first control
+    // token: what follows is template, or text that imitates it.
+    bool open_user_messages(const std::vector<role_mark> & marks) {
+        bool found = false;
+        for (size_t i = 0; i < tokens.size();) {
+            const role_mark * longest = nullptr;
+            for (const auto & mark : marks) {
+                if (mark.tokens.size() <= tokens.size() - i && (!longest || mark.tokens.size() > longest->tokens.size()) &&
+                    std::equal(mark.tokens.begin(), mark.tokens.end(), tokens.begin() + i)) {
+                    longest = &mark;
                 }
             }
-            size_t end = begin;
-            while (end < span.pos + span.len && !is_control(vocab, tokens[end])) {
-                end++;
+            if (!longest) {
+                i++;
+                continue;
             }
-            open(begin, end, params.protected_prefix, params.protected_suffix);
+            const size_t begin = i + longest->tokens.size();
+            i = begin;
+            if (longest->role == COMMON_CHAT_ROLE_USER) {
+                found = true;
+                while (i < tokens.size() && !is_control(vocab, tokens[i])) {
+                    i++;
+                }
+                open(begin, i, params.protected_prefix, params.protected_suffix);
+            }
         }
+        return found;
     }
 
     // the extra files before the prefix; file names stay
@@ -292,11 +335,10 @@ static llama_tokens compress(
     if (task.type == SERVER_TASK_TYPE_INFILL) {
         prompt.open_infill_extra();
     } else if (data.contains("message_delimiters")) {
-        if (task.params.message_spans.spans.empty()) {
+        if (!prompt.open_user_messages(role_marks(vocab, delimiters))) {
             report.reason = "no_role_boundaries";
             return {};
         }
-        prompt.open_user_messages(task.params.message_spans, delimiters);
         prompt.close_ends();
     } else {
         // Control tokens in a bare prompt are a chat template of the client's: its roles are unknown.

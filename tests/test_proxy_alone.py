@@ -1,0 +1,265 @@
+"""`litellm --config` by itself: two workers, two deployments, keys with limits, a hook that breaks.
+
+Nobody starts a supervisor here: the plugins do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import psutil
+import pytest
+import yaml
+from ports import free_port
+
+from flashlane.backends.control import Client
+from flashlane.routelog import RouteLog, RouteRecord
+from flashlane.serve import proxy_command
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = " ".join(f"Item {i} was put on shelf {i * 7 % 13} by the keeper." for i in range(110))
+BROAD = f"{DOCUMENT}\n\nSummarise the text above."
+BREAK = "break-the-router"
+
+# A key that LiteLLM would look up in its database; "limited" may use the client's model alone.
+AUTH = """
+from litellm.proxy._types import UserAPIKeyAuth
+
+async def user_api_key_auth(request, api_key):
+    if api_key not in ("sk-free", "sk-limited"):
+        raise Exception("unknown key")
+    models = ["local"] if api_key == "sk-limited" else []
+    return UserAPIKeyAuth(api_key=api_key, key_alias=api_key[3:], models=models)
+"""
+
+# Runs after the router: what LiteLLM's own spend log would be given, and a router that fails.
+WITNESS = """
+import json, os
+from litellm.integrations.custom_logger import CustomLogger
+import flashlane.router
+
+class Witness(CustomLogger):
+    async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
+        logged = kwargs["standard_logging_object"]
+        with open(os.environ["WITNESS_FILE"], "a") as out:
+            out.write(json.dumps({
+                "id": kwargs["litellm_call_id"], "tags": logged["request_tags"],
+                "spend": logged["metadata"]["spend_logs_metadata"],
+            }) + "\\n")
+
+handler = Witness()
+_exactness = flashlane.router.exactness
+
+def exactness(view):
+    if any("BREAK" in span.text for span in view.instructions):
+        raise ValueError("secret words of the prompt")
+    return _exactness(view)
+
+flashlane.router.exactness = exactness
+"""
+
+
+@dataclass(frozen=True)
+class Alone:
+    url: str
+    process: subprocess.Popen[bytes]
+    config: Path
+    log: Path
+    routes: Path
+    jsonl: Path
+    witness: Path
+
+    def client(self, key: str) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=300)
+
+    def ask(
+        self, text: str | list[dict[str, str]], key: str = "sk-free", **extra: Any
+    ) -> httpx.Headers:
+        messages: Any = [{"role": "user", "content": text}] if isinstance(text, str) else text
+        reply = self.client(key).chat.completions.with_raw_response.create(
+            model="local", max_tokens=4, temperature=0, extra_body=extra, messages=messages
+        )
+        assert reply.parse().choices
+        return httpx.Headers(reply.headers)
+
+    def record(self, request_id: str) -> RouteRecord:
+        """The record of one request: it is written after the answer."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            for record in RouteLog(self.routes).records(50):
+                if record.request_id == request_id:
+                    return record
+            time.sleep(0.1)
+        raise AssertionError(f"no route record of request {request_id}")
+
+
+def _config(folder: Path, routes: Path, jsonl: Path) -> Path:
+    document = yaml.safe_load((ROOT / "litellm_config.yaml").read_text())
+    backend = document["flashlane"]["backends"].pop("local")
+    if os.environ.get("FLASHLANE_TEST_SERVER"):
+        backend["server"] = os.environ["FLASHLANE_TEST_SERVER"]
+    entries = document.pop("model_list")
+    document["model_list"] = []
+    for name in ("left", "right"):
+        port = free_port()
+        document["flashlane"]["backends"][name] = {**backend, "port": port}
+        for entry in entries:
+            params = {**entry["litellm_params"], "api_base": f"http://127.0.0.1:{port}/v1"}
+            document["model_list"].append({**entry, "litellm_params": params})
+    document["flashlane"]["route_log"] = {"sqlite": str(routes), "jsonl": str(jsonl)}
+    document["litellm_settings"]["callbacks"].append("witness.handler")
+    document["general_settings"]["custom_auth"] = "auth.user_api_key_auth"
+    (folder / "plugins").symlink_to(ROOT / "plugins")
+    (folder / "auth.py").write_text(AUTH)
+    (folder / "witness.py").write_text(WITNESS.replace("BREAK", BREAK))
+    path = folder / "litellm_config.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
+    folder = tmp_path_factory.mktemp("alone")
+    routes, jsonl, log = folder / "routes.sqlite", folder / "routes.jsonl", folder / "proxy.log"
+    config = _config(folder, routes, jsonl)
+    port = free_port()
+    environment = {
+        **os.environ,
+        "LITELLM_MASTER_KEY": "sk-unused-master-key",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "WITNESS_FILE": str(folder / "witness.jsonl"),
+        "PYTHONUNBUFFERED": "1",
+    }
+    command = [*proxy_command(config, "127.0.0.1", port), "--num_workers", "2"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    started = Alone(
+        f"http://127.0.0.1:{port}", process, config, log, routes, jsonl, folder / "witness.jsonl"
+    )
+    try:
+        _wait_ready(started)
+        yield started
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=30)
+
+
+def _wait_ready(alone: Alone) -> None:
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline and alone.process.poll() is None:
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(f"{alone.url}/health/liveliness", timeout=2).status_code == 200:
+                return
+        time.sleep(0.3)
+    raise RuntimeError(alone.log.read_text(errors="replace")[-2000:])
+
+
+def supervisors(config: Path) -> list[int]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if str(config) in words and any("supervisor" in word for word in words):
+            found.append(process.pid)
+    return found
+
+
+def test_two_workers_start_one_supervisor(alone: Alone) -> None:
+    clients = [alone.client("sk-free") for _ in range(6)]
+    for client in clients:  # a connection each: the kernel spreads them over the workers
+        assert client.chat.completions.create(
+            model="local", max_tokens=2, messages=[{"role": "user", "content": "Say hello."}]
+        ).choices
+    assert len(supervisors(alone.config)) == 1
+
+
+def test_a_limited_key_keeps_to_the_direct_lane(alone: Alone) -> None:
+    free = alone.ask(BROAD)
+    assert free["x-flashlane-lane"] == "pflash"
+    limited = alone.ask(BROAD, key="sk-limited")
+    assert limited["x-flashlane-lane"] == "direct"
+    assert "lane_not_allowed" in limited["x-flashlane-reasons"]
+    assert alone.record(limited["x-litellm-call-id"]).key_alias == "limited"
+
+
+def test_a_limited_key_cannot_force_the_lane(alone: Alone) -> None:
+    with pytest.raises(openai.PermissionDeniedError, match="local-pflash"):
+        alone.ask(BROAD, key="sk-limited", route="pflash")
+
+
+def test_a_broken_router_loses_no_request(alone: Alone) -> None:
+    headers = alone.ask(f"{DOCUMENT}\n\nSummarise it, {BREAK}.")
+    assert headers["x-flashlane-lane"] == "direct"
+    assert headers["x-flashlane-reasons"] == "router_error"
+    log = alone.log.read_text()
+    assert "failed open to the direct lane: ValueError" in log
+    assert "secret words of the prompt" not in log
+    assert alone.record(headers["x-litellm-call-id"]).status == "ok"
+
+
+def test_spend_metadata_and_jsonl_carry_the_lane(alone: Alone) -> None:
+    request_id = alone.ask(BROAD)["x-litellm-call-id"]
+    record = alone.record(request_id)
+    assert record.lane == "pflash" and record.ask is None
+    lines = [json.loads(line) for line in alone.jsonl.read_text().splitlines()]
+    (line,) = [line for line in lines if line["request_id"] == request_id]
+    assert line["lane"] == "pflash"
+    assert line["kept_tokens"] == record.kept_tokens
+    assert "shelf" not in alone.jsonl.read_text()
+    seen = [json.loads(line) for line in alone.witness.read_text().splitlines()]
+    (logged,) = [line for line in seen if line["id"] == request_id]
+    assert logged["spend"]["flashlane"]["lane"] == "pflash"
+    assert logged["spend"]["flashlane"]["reasons"] == record.reasons
+    assert "lane:pflash" in logged["tags"]
+
+
+def test_a_conversation_stays_on_its_deployment(alone: Alone) -> None:
+    """Random choice alone would pass one run in 32; the workers do not share what they know, so
+    one connection, which stays with one worker, carries the conversation."""
+    client = alone.client("sk-free")
+    messages: list[Any] = [{"role": "user", "content": "Tell me of the sea."}]
+    served = set()
+    for turn in range(6):
+        raw = client.chat.completions.with_raw_response.create(
+            model="local", max_tokens=4, messages=messages
+        )
+        served.add(alone.record(raw.headers["x-litellm-call-id"]).deployment)
+        answer = raw.parse().choices[0].message.content
+        messages += [
+            {"role": "assistant", "content": answer},
+            {"role": "user", "content": f"And then, {turn}?"},
+        ]
+    assert len(served) == 1
+    assert served < {"left", "right"}
+
+
+def test_the_supervisor_goes_with_its_owner(alone: Alone) -> None:
+    """Last in this file: it ends the proxy without letting it clean up."""
+    client = Client(alone.config)
+    engines = [backend.pid for backend in client.status() if backend.pid]
+    client.close()
+    gone = [*supervisors(alone.config), *engines]
+    assert len(gone) >= 2
+    os.killpg(alone.process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 40
+    while any(map(psutil.pid_exists, gone)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not [pid for pid in gone if psutil.pid_exists(pid)]
