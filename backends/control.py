@@ -16,7 +16,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +25,7 @@ import flashlane
 from flashlane.backends import channel
 from flashlane.backends.channel import BackendStatus, ControlError, Reply, Request
 from flashlane.backends.process import log_file, open_log
+from flashlane.locking import locked
 from flashlane.paths import cache_dir, state_dir
 
 log = logging.getLogger("flashlane.control")
@@ -124,7 +124,7 @@ class Client:
             if self._lease is not None:
                 self._lease.close()
                 self._lease = None
-            with _locked(self._place.start_lock):
+            with locked(self._place.start_lock):
                 self._lease = self._take_lease() or self._start()
 
     def _take_lease(self) -> socket.socket | None:
@@ -289,13 +289,3 @@ def _checked(reply: Reply) -> Reply:
 def _endpoint(reply: Reply) -> Endpoint:
     found = reply.backends[0]
     return Endpoint(found.base_url, found.pid or 0, found.model)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

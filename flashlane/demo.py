@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from rich.table import Table
 
 from flashlane.config import ConfigError
 from flashlane.flight import Flight
-from flashlane.serve import Proxy, ServeError, raise_on_terminate, running_proxy
+from flashlane.serve import Proxy, ServeError, free_port, raise_on_terminate, running_proxy
 
 _TIMEOUT_S = 600.0
 _REPORT = " ".join(
@@ -43,7 +42,7 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory() as folder:
             console.print("starting the proxy on free ports; the first answer loads the model …")
-            with running_proxy(_on_free_ports(config, Path(folder)), _free_port()) as proxy:
+            with running_proxy(_on_free_ports(config, Path(folder)), free_port()) as proxy:
                 console.print(_table(proxy))
         console.print("stopped; `make serve` starts it for good")
     except (ConfigError, ServeError, RuntimeError) as error:
@@ -54,7 +53,7 @@ def _on_free_ports(config: Path, folder: Path) -> Path:
     """A copy of the config that disturbs no proxy already running here."""
     document = yaml.safe_load(config.read_text())
     for backend in document["flashlane"]["backends"].values():
-        old, backend["port"] = backend["port"], _free_port()
+        old, backend["port"] = backend["port"], free_port()
         for entry in document["model_list"]:
             base = entry["litellm_params"].get("api_base", "")
             entry["litellm_params"]["api_base"] = base.replace(f":{old}/", f":{backend['port']}/")
@@ -62,12 +61,6 @@ def _on_free_ports(config: Path, folder: Path) -> Path:
     path = folder / config.name
     path.write_text(yaml.safe_dump(document))
     return path
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _table(proxy: Proxy) -> Table:

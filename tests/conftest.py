@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ports import free_port
+
+from flashlane.serve import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -15,11 +15,10 @@ import httpx
 import openai
 import psutil
 import pytest
-from ports import free_port
 
 from flashlane.backends.control import Client
 from flashlane.routelog import RouteLog, RouteRecord
-from flashlane.serve import Proxy, running_proxy
+from flashlane.serve import Proxy, free_port, running_proxy
 
 DOCUMENT = " ".join(f"Item {i} was put on shelf {i * 7 % 13} by the keeper." for i in range(110))
 BROAD = f"{DOCUMENT}\n\nSummarise the text above."

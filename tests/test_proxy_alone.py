@@ -21,11 +21,10 @@ import openai
 import psutil
 import pytest
 import yaml
-from ports import free_port
 
 from flashlane.backends.control import Client
 from flashlane.routelog import RouteLog, RouteRecord
-from flashlane.serve import proxy_command
+from flashlane.serve import free_port, proxy_command
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = " ".join(f"Item {i} was put on shelf {i * 7 % 13} by the keeper." for i in range(110))

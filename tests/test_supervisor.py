@@ -20,6 +20,7 @@ import yaml
 
 from flashlane.backends.channel import ControlError
 from flashlane.backends.control import Client, connect_or_start
+from flashlane.serve import free_port
 
 _GRACE_S = 1.0
 _LIMIT_S = 30.0
@@ -55,7 +56,7 @@ def write_config(
             name: {
                 "model": str(model),
                 "server": str(server),
-                "port": _free_port(),
+                "port": free_port(),
                 "context_tokens": 1024,
                 "slots": 1,
                 "threads": 1,
@@ -87,12 +88,6 @@ def owned() -> Iterator[Callable[[Path], Client]]:
     for client in clients:
         client.close(shutdown=client is clients[-1])
     _wait_gone(pids)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _runs(pid: int) -> bool:

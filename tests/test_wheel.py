@@ -9,7 +9,6 @@ are not read, so the editable install of this checkout stays out of sight; a tes
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -21,6 +20,8 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
+
+from flashlane.serve import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 _START_LIMIT_S = 120.0
@@ -94,9 +95,7 @@ def proxy(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     """URL of a LiteLLM proxy that runs in the new environment; it has no backend to start."""
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "config.yaml").write_text(_CONFIG)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     log = (folder / "proxy.log").open("w")
     process = subprocess.Popen(
         [

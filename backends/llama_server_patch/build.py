@@ -33,6 +33,7 @@ from flashlane.backends.llama_server_patch.source import (
     prepare_source,
 )
 from flashlane.locking import locked
+from flashlane.packages import say
 from flashlane.paths import cache_dir
 
 __all__ = [
@@ -106,11 +107,8 @@ def engine_path(backend: str = "cpu", *, patched: bool = True) -> Path | None:
     return builds[0].parent / "bin" / "llama-server" if builds else None
 
 
-def ensure_engine(
-    backend: str = "cpu", *, patched: bool = True, say: Progress | None = None
-) -> Path:
+def ensure_engine(backend: str = "cpu", *, patched: bool = True, say: Progress = say) -> Path:
     """Path of llama-server, built first if need be. Raises `BuildError`."""
-    say = say or _say
     found = engine_path(backend, patched=patched)
     if found:
         return found
@@ -132,16 +130,12 @@ def ensure_engine(
     return server
 
 
-def ensure_source(*, say: Progress | None = None) -> Path:
+def ensure_source(*, say: Progress = say) -> Path:
     """The unpatched llama.cpp tree, for its own tests; unpacked into the cache on first use."""
     root = cache_dir() / "engine"
     root.mkdir(parents=True, exist_ok=True)
-    with _exclusive(root / "stock.lock", say or _say):
-        return prepare_source(root / "stock", patched=False, say=say or _say)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    with _exclusive(root / "stock.lock", say):
+        return prepare_source(root / "stock", patched=False, say=say)
 
 
 def _exclusive(path: Path, say: Progress) -> contextlib.AbstractContextManager[None]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from flashlane.models import sha256_of
+from flashlane.packages import DownloadError, download
 from flashlane.paths import cache_dir
 
 PACKAGE = "llama-cpp-python==0.3.36"
@@ -33,7 +33,11 @@ def ensure_sdist(say: Progress) -> Path:
     target = folder / SDIST
     if not target.exists():
         say(f"engine: downloading {PACKAGE} (77 MB)")
-        _download(folder)
+        try:
+            # pip reads the metadata of an sdist with its build backend, which is installed here
+            download(PACKAGE, SDIST_SHA256, folder, "--no-binary", ":all:", "--no-build-isolation")
+        except DownloadError as error:
+            raise BuildError(str(error)) from error
     if sha256_of(target) != SDIST_SHA256:
         target.unlink()
         raise BuildError(f"{SDIST} does not have the pinned checksum and was removed; try again")
@@ -104,33 +108,6 @@ def extract(archive: tarfile.TarFile, prefix: str, target: Path) -> None:
         count += 1
     if not count:
         raise BuildError(f"the archive holds nothing under {prefix}")
-
-
-def _download(folder: Path) -> None:
-    requirements = folder / "engine.txt"
-    requirements.write_text(f"{PACKAGE} --hash=sha256:{SDIST_SHA256}\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--no-binary",
-        ":all:",
-        "--no-build-isolation",
-        "--require-hashes",
-        "--dest",
-        str(folder),
-        "-r",
-        str(requirements),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if "No module named pip" in done.stderr:
-        raise BuildError(f"{sys.executable} has no pip; run: {sys.executable} -m ensurepip")
-    if done.returncode or not (folder / SDIST).exists():
-        tail = "\n".join(done.stderr.strip().splitlines()[-3:])
-        raise BuildError(f"{PACKAGE} could not be downloaded: {tail}")
 
 
 def _apply(patch: Path, tree: Path) -> None:

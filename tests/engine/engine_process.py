@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.error
@@ -15,15 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flashlane.serve import free_port
+
 _START_LIMIT_S = 60.0
 _REQUEST_LIMIT_S = 300.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def engine_env(server: Path) -> dict[str, str]:

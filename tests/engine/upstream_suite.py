@@ -10,7 +10,9 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 from pathlib import Path
 
-from engine_process import engine_env, free_port
+from engine_process import engine_env
+
+from flashlane.serve import free_port
 
 # Left out: what needs a model of another kind (a projector) or looks for models over the network.
 _LEFT_OUT = ("test_vision_api.py", "test_router.py")
