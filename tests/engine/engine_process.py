@@ -51,12 +51,12 @@ class Engine:
     process: subprocess.Popen[bytes]
 
     def post(self, path: str, body: Mapping[str, Any]) -> Reply:
-        return self._send(path, json.dumps(body).encode())
+        return self.send(path, json.dumps(body).encode())
 
     def get(self, path: str) -> Reply:
-        return self._send(path, None)
+        return self.send(path, None)
 
-    def _send(self, path: str, data: bytes | None) -> Reply:
+    def send(self, path: str, data: bytes | None) -> Reply:
         request = urllib.request.Request(
             self.base + path, data=data, headers={"Content-Type": "application/json"}
         )

@@ -48,6 +48,45 @@ def test_a_deep_grammar_still_works(server: Engine, grammar: str) -> None:
     assert reply.json()["content"] == "a"
 
 
+def nested(depth: int, key: str = "a") -> str:
+    return f'{{"type":"object","properties":{{"{key}":' * depth + "{}" + "}}" * depth
+
+
+MESSAGES = '"messages":[{"role":"user","content":"hi"}]'
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/completion", '{"prompt":"hi","json_schema":' + nested(8_000) + "}"),
+        (
+            "/v1/chat/completions",
+            "{"
+            + MESSAGES
+            + ',"response_format":{"type":"json_schema","json_schema":{"schema":'
+            + nested(20_000)
+            + "}}}",
+        ),
+        (
+            "/v1/chat/completions",
+            "{" + MESSAGES + ',"chat_template_kwargs":{"a":' + "[" * 100_000 + "]" * 100_000 + "}}",
+        ),
+    ],
+    ids=["json_schema", "response_format", "chat_template_kwargs"],
+)
+def test_a_body_nested_too_deep_is_refused(server: Engine, path: str, body: str) -> None:
+    reply = server.send(path, body.encode())
+    assert reply.status == 400
+    assert "nested" in reply.text
+    assert server.get("/health").status == 200
+
+
+def test_a_deep_body_still_works(server: Engine) -> None:
+    text = '{"prompt":"[[[[ {{{{","n_predict":1,"json_schema":' + nested(100) + "}"
+    reply = server.send("/completion", text.encode())
+    assert reply.status == 200, reply.text
+
+
 @pytest.mark.parametrize("path", ["/completion", "/v1/completions", "/v1/chat/completions"])
 def test_a_parser_from_outside_is_refused(server: Engine, path: str) -> None:
     rule = {"type": "ref", "name": "root"}
