@@ -103,9 +103,20 @@ class Client:
         """Give the lease back. With `shutdown`, a supervisor that owners started and that nobody
         else holds a lease on stops now, with its servers, and this waits until it has."""
         with self._lock:
+            used = self._lease is not None or self._process is not None
+            if shutdown and used and not self._lease_holds():
+                # Ours was killed and another owner started a new one, or our start was interrupted.
+                if self._lease is not None:
+                    self._lease.close()
+                    self._lease = None
+                with contextlib.suppress(ControlError):
+                    self._lease = self._take_lease()
             lease, self._lease = self._lease, None
             process, self._process = self._process, None
         if lease is None:
+            if shutdown and process is not None and process.poll() is None:
+                process.terminate()
+                process.wait(timeout=_SHUTDOWN_S)
             return
         with lease, contextlib.suppress(OSError, subprocess.TimeoutExpired):
             if not shutdown:

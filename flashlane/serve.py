@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from flashlane.backends.control import connect_or_start
+from flashlane.backends.control import Client
 from flashlane.config import load_config
 from flashlane.paths import state_dir
 from flashlane.setup import ensure_master_key
@@ -24,6 +24,7 @@ from flashlane.setup import ensure_master_key
 PROXY_PORT = 4000
 _START_LIMIT_S = 180.0
 _STOP_LIMIT_S = 15.0
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ServeError(RuntimeError):
@@ -60,9 +61,10 @@ def running_proxy(
     log = state_dir() / "logs" / "proxy.log"
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    supervisor = connect_or_start(config_path)
+    supervisor = Client(config_path)
     process: subprocess.Popen[bytes] | None = None
     try:
+        supervisor.connect()
         process = subprocess.Popen(
             proxy_command(config_path, host, port),
             cwd=config_path.parent,
@@ -139,19 +141,21 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """A second Ctrl-C must not leave processes behind."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A second Ctrl-C, or the terminal that closes, must not leave processes behind."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def raise_on_terminate() -> None:
-    """Treat SIGTERM and SIGHUP like Ctrl-C, so that the way out is one."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C, so that the way out is one; also where a shell started
+    us in the background with SIGINT ignored."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDING:
         signal.signal(number, interrupt)

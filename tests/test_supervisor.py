@@ -248,6 +248,28 @@ def test_killed_supervisor_takes_its_servers_along_and_is_replaced(
     assert _answers(client, "a")
 
 
+def test_a_shutdown_reaches_a_supervisor_that_another_owner_started_anew(
+    write_config: Callable[..., Path],
+) -> None:
+    path = write_config()
+    first = connect_or_start(path, lease_grace_s=60.0)
+    os.kill(first.supervisor_pid(), signal.SIGKILL)
+    second = connect_or_start(path, lease_grace_s=60.0)
+    pids = {second.supervisor_pid(), second.ensure_sync("a").pid}
+    second.close()
+    first.close(shutdown=True)
+    _wait_gone(pids, 5.0)
+
+
+def test_a_client_that_never_connected_shuts_nothing_down(
+    write_config: Callable[..., Path], owned: Callable[[Path], Client]
+) -> None:
+    path = write_config()
+    client = owned(path)
+    Client(path).close(shutdown=True)
+    assert _runs(client.supervisor_pid())
+
+
 def test_lost_lease_ends_everything(write_config: Callable[..., Path]) -> None:
     path = write_config()
     code = (
