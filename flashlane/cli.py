@@ -100,6 +100,20 @@ def doctor(config: ConfigOption = _CONFIG) -> None:
         raise typer.Exit(1)
 
 
+def _json(value: object) -> str:
+    """One line of JSON, readable where UTF-8 can say it: a lone surrogate is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if _encodes(text) else json.dumps(value)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @app.command()
 def explain(
     file: Annotated[
@@ -116,20 +130,22 @@ def explain(
     from flashlane.explain import Explainer
     from flashlane.request import RequestError
 
+    if batch is not None and file is not None:
+        raise _fail(f"--batch {batch} and {file} are both given; send one of them")
     try:
         explainer = Explainer(config if config.exists() or config != _CONFIG else None)
         if batch is not None:
-            with batch.open(encoding="utf-8") as lines:
+            with batch.open("rb") as lines:
                 for number, line in enumerate(lines, 1):
                     if line.strip():
-                        print(json.dumps(explainer.line(line, number), ensure_ascii=False))
+                        print(_json(explainer.line(line, number)))
             return
-        text = file.read_text(encoding="utf-8") if file else sys.stdin.read()
-        decision = explainer.decide(text)
+        request = file.read_bytes() if file else sys.stdin.buffer.read()
+        decision = explainer.decide(request.decode("utf-8"))
     except (ConfigError, RequestError, OSError, ValueError) as error:
         raise _fail(str(error)) from error
     if as_json:
-        print(json.dumps(decision.to_json(), ensure_ascii=False))
+        print(_json(decision.to_json()))
         return
     print(f"lane        {decision.lane} (model group {decision.group})")
     print(f"exact       {'yes' if decision.exact else 'no'}")

@@ -8,9 +8,7 @@ from typing import Any
 
 from flashlane.config import FlashlaneConfig, load_config, load_litellm
 from flashlane.decision import Decision, LaneOption
-from flashlane.exactness import exactness
-from flashlane.policy import decide
-from flashlane.request import RequestError, read_request
+from flashlane.request import Lane, RequestError
 from flashlane.router import DEFAULT_PREFILL_TOKENS_PER_S, route
 
 
@@ -26,22 +24,24 @@ class Explainer:
         """Raises `ValueError` for text that is no JSON object, `RequestError` as the proxy does."""
         try:
             body = json.loads(text)
+        except RecursionError as error:
+            raise ValueError("the request is nested too deep") from error
         except ValueError as error:
             raise ValueError(f"the request is not JSON: {error}") from error
         if not isinstance(body, dict):
             raise ValueError(f"the request is a JSON {type(body).__name__}; it must be an object")
-        if self._path:
-            return route(body, None, None, self._config, self._deployments)
-        view = read_request(body)
-        lanes = {
-            "direct": LaneOption(view.model, DEFAULT_PREFILL_TOKENS_PER_S),
-            "pflash": LaneOption(f"{view.model}-pflash", DEFAULT_PREFILL_TOKENS_PER_S),
-        }
-        return decide(view, exactness(view), self._config.policy, lanes)  # type: ignore[arg-type]
+        lanes: dict[Lane, LaneOption] | None = None
+        if self._path is None:
+            model = str(body.get("model") or "")
+            lanes = {
+                "direct": LaneOption(model, DEFAULT_PREFILL_TOKENS_PER_S),
+                "pflash": LaneOption(f"{model}-pflash", DEFAULT_PREFILL_TOKENS_PER_S),
+            }
+        return route(body, None, None, self._config, self._deployments, lanes=lanes)
 
-    def line(self, text: str, number: int) -> dict[str, Any]:
+    def line(self, line: bytes, number: int) -> dict[str, Any]:
         """One line of a batch; a bad line becomes an object with `error` and its number."""
         try:
-            return self.decide(text).to_json()
+            return self.decide(line.decode("utf-8")).to_json()
         except (RequestError, ValueError) as error:
             return {"error": str(error), "line": number}

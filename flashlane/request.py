@@ -331,6 +331,7 @@ _STRUCTURE_FIELDS = (
     "json_schema",
     "logprobs",
     "top_logprobs",
+    "n_probs",
     "guided_json",
     "output_config",
     "logit_bias",

@@ -74,16 +74,33 @@ def lane_options(
 
 
 def route(
-    body: Mapping[str, Any],
+    data: dict[str, Any],
     headers: Mapping[str, str] | None,
     kind: Kind | None,
     config: FlashlaneConfig,
     deployments: tuple[Deployment, ...],
     allowed: Callable[[str], bool] = lambda group: True,
+    *,
+    sent: Mapping[str, Any] | None = None,
+    lanes: dict[Lane, LaneOption] | None = None,
 ) -> Decision:
-    """The decision for one body. Raises `RequestError` where a client's control is refused."""
+    """The decision for one body, out of which flashlane's own fields are taken.
+
+    `sent` is what the client sent, where others have added to `data` since; `lanes` are taken
+    from the config unless they are given. Raises `RequestError` where the client is refused.
+    """
+    model = str(data.get("model") or "")
+    taken = take_private_fields(data)
+    refuse_foreign_controls(
+        data if sent is None else sent,
+        own_engine=reaches_own_engine(config, deployments, model),
+    )
+    extra = data.get("extra_body")
+    # LiteLLM lays extra_body over the body on its way to the engine.
+    body = {**data, **(extra if isinstance(extra, Mapping) else {}), "model": model, **taken}
     view: RequestView = read_request(body, headers, kind)
-    lanes = lane_options(config, deployments, view.model, allowed)
+    if lanes is None:
+        lanes = lane_options(config, deployments, model, allowed)
     return decide(view, exactness(view), config.policy, lanes)
 
 

@@ -18,12 +18,7 @@ from flashlane.decision import Decision, Reason
 from flashlane.flight import Flight
 from flashlane.request import Kind, RequestError
 from flashlane.routelog import Status
-from flashlane.router import (
-    reaches_own_engine,
-    refuse_foreign_controls,
-    route,
-    take_private_fields,
-)
+from flashlane.router import route, take_private_fields
 from flashlane.runtime import Runtime, runtime_or_none, sole
 
 log = logging.getLogger("flashlane.router")
@@ -174,24 +169,20 @@ def _flight_of(data: Mapping[str, Any]) -> tuple[Runtime | None, Flight | None]:
 
 
 def _decide(state: Runtime, data: dict[str, Any], kind: Kind, key: Any) -> Decision:
-    body = {k: v for k, v in data.items() if k not in _METADATA_KEYS}
-    body.update(take_private_fields(data))
-    refuse_foreign_controls(
-        _client_body(data),
-        own_engine=reaches_own_engine(state.config, state.deployments, str(data.get("model"))),
-    )
+    model = data.get("model")
     decision = route(
-        body,
+        data,
         _client_headers(data),
         kind,
         state.config,
         state.deployments,
-        lambda group: group == body.get("model") or _may_use(key, group),
+        lambda group: group == model or _may_use(key, group),
+        sent=_client_body(data),
     )
-    if decision.group != body.get("model") and not _may_use(key, decision.group):
+    if decision.group != model and not _may_use(key, decision.group):
         raise _refusal(
             f"this key may not use model group {decision.group!r}, which the "
-            f"{decision.lane} lane of {body.get('model')!r} needs",
+            f"{decision.lane} lane of {model!r} needs",
             "model",
             403,
         )

@@ -51,8 +51,31 @@ def test_explain_batch_keeps_going_after_a_bad_line(tmp_path: Path) -> None:
     assert "route is 'warp'" in lines[2]["error"]
 
 
+def test_explain_survives_any_bytes_in_a_batch(tmp_path: Path) -> None:
+    batch = tmp_path / "batch.jsonl"
+    lines = [request("hi"), '{"a": ' + "[" * 20_000, request("hi \ud800"), request("漢字")]
+    batch.write_bytes("\n".join(lines).encode() + b"\n\xff\n" + request("hi").encode())
+    done = flashlane("explain", "--batch", str(batch))
+    assert done.returncode == 0
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert ["error" in answer for answer in answers] == [False, True, False, False, True, False]
+    assert "漢字" in done.stdout
+
+
+def test_explain_decides_as_the_proxy_does() -> None:
+    text = request("hi", extra_body={"route": "warp"})
+    assert "route is 'warp'" in flashlane("explain", text=text).stderr
+    refused = flashlane(
+        "explain",
+        "--config",
+        str(ROOT / "litellm_config.yaml"),
+        text=request("hi", chat_parser="{}"),
+    )
+    assert "chat_parser" in refused.stderr
+
+
 def test_explain_refuses_in_one_sentence() -> None:
-    for text in ("", "[]", request("hi", route="warp")):
+    for text in ("", "[]", "[" * 20_000, request("hi", route="warp")):
         done = flashlane("explain", text=text)
         assert done.returncode == 1
         assert "Traceback" not in done.stderr

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from flashlane.config import PolicyConfig
+from flashlane.config import FlashlaneConfig, PolicyConfig
 from flashlane.decision import Decision, LaneOption
 from flashlane.exactness import exactness
 from flashlane.policy import decide
 from flashlane.request import Lane, RequestError, read_request
+from flashlane.router import route
 
 MATERIAL = "The harbour opened in 1901. Every list must be exact, word for word. " * 200
 LANES: dict[Lane, LaneOption] = {
@@ -34,6 +35,27 @@ def decided(request: dict[str, Any], lanes: dict[Lane, LaneOption] = LANES) -> D
 
 def codes(decision: Decision) -> list[str]:
     return [reason.code for reason in decision.reasons]
+
+
+@pytest.mark.parametrize(
+    ("extra", "code"),
+    [
+        ({"messages": [{"role": "user", "content": f"{MATERIAL}\n\nWhat was the date?"}]}, ""),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"n": 2}, "n"),
+        ({"n_probs": 3}, "n_probs"),
+    ],
+)
+def test_what_extra_body_lays_over_the_body_decides(extra: dict[str, Any], code: str) -> None:
+    """LiteLLM merges extra_body into the request after the router has read it."""
+    data = body("Summarise the text.")
+    assert route({**data}, None, "chat", FlashlaneConfig(), (), lanes=LANES).lane == "pflash"
+    decision = route(
+        {**data, "extra_body": extra}, None, "chat", FlashlaneConfig(), (), lanes=LANES
+    )
+    assert decision.lane == "direct" and decision.exact
+    assert any(code in reason.text for reason in decision.reasons)
 
 
 @pytest.mark.parametrize(
