@@ -17,7 +17,11 @@ _MAX_FLIGHTS = 10_000
 
 @dataclass
 class Flight:
-    """One request in the proxy. `started` is a monotonic time in seconds."""
+    """One request in the proxy. `started` is a monotonic time in seconds.
+
+    `request_id` is LiteLLM's, by which hooks find the flight; `record_id` names its record where
+    the client chose that id, which may then come twice.
+    """
 
     request_id: str
     key_alias: str
@@ -33,6 +37,7 @@ class Flight:
     deployment: str = ""
     cost: float | None = None
     ended: bool = False
+    record_id: str = ""
 
     def see_chunk(self, chunk: object) -> None:
         """Take time to first token, timings and usage from one streamed chunk."""
@@ -72,7 +77,7 @@ class Flight:
         details = _as_mapping(self.usage.get("prompt_tokens_details"))
         cached = timings.get("cache_n", details.get("cached_tokens"))
         return RouteRecord(
-            request_id=self.request_id,
+            request_id=self.record_id or self.request_id,
             time=self.wall,
             key_alias=self.key_alias,
             endpoint=self.endpoint,

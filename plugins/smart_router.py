@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from uuid import uuid4
 
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy._types import ProxyException
@@ -32,6 +33,7 @@ _KINDS: Mapping[str, Kind] = {
     "responses": "responses",
     "aresponses": "responses",
 }
+_CALL_ID = "x-litellm-call-id"
 _METADATA_KEYS = ("litellm_metadata", "metadata")
 
 
@@ -49,8 +51,10 @@ class SmartRouter(CustomLogger):
             with contextlib.suppress(RequestError):
                 take_private_fields(data)
             return data
+        call_id = str(data.get("litellm_call_id") or id(data))
         flight = Flight(
-            request_id=str(data.get("litellm_call_id") or id(data)),
+            request_id=call_id,
+            record_id=f"{call_id}#{uuid4().hex[:8]}" if _CALL_ID in _client_headers(data) else "",
             key_alias=str(getattr(user_api_key_dict, "key_alias", None) or ""),
             endpoint=kind,
             model=str(data.get("model") or ""),

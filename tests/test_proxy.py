@@ -94,6 +94,23 @@ def test_broad_ask_is_compressed(client: openai.OpenAI, state: Path) -> None:
     recorded(state, lane="pflash", kept_tokens=pflash["kept_tokens"], ask=None)
 
 
+def test_a_clients_own_request_id_merges_no_records(client: openai.OpenAI, state: Path) -> None:
+    for _ in range(2):
+        client.chat.completions.create(
+            model="local",
+            max_tokens=1,
+            messages=[{"role": "user", "content": "Say hello."}],
+            extra_headers={"x-litellm-call-id": "mine"},
+        )
+    deadline = time.monotonic() + 30
+    found: set[str] = set()
+    while len(found) < 2 and time.monotonic() < deadline:
+        records = RouteLog(state / "routes.sqlite").records(10)
+        found = {r.request_id for r in records if r.request_id.startswith("mine")}
+        time.sleep(0.1)
+    assert len(found) == 2
+
+
 def test_exact_ask_is_not_compressed(client: openai.OpenAI) -> None:
     body, headers = ask(client, EXACT)
     assert headers["x-flashlane-lane"] == "direct"
