@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 import time
 from datetime import datetime
@@ -174,11 +175,15 @@ def routes(
     if lane is not None and lane not in LANES:
         raise _fail(f"--lane is {lane!r}; accepted values: {', '.join(LANES)}")
     try:
-        sqlite = load_config(config).route_log.sqlite if config.exists() else None
-    except ConfigError as error:
+        named = config.exists() or config != _CONFIG
+        sqlite = load_config(config).route_log.sqlite if named else None
+        route_log = RouteLog(Path(sqlite) if sqlite else state_dir() / "routes.sqlite")
+    except (ConfigError, OSError) as error:
         raise _fail(str(error)) from error
-    route_log = RouteLog(Path(sqlite) if sqlite else state_dir() / "routes.sqlite")
-    records = list(route_log.records(limit, lane))
+    try:
+        records = list(route_log.records(limit, lane))
+    except sqlite3.Error as error:
+        raise _fail(f"{route_log.path} is not a route log that can be read: {error}") from error
     if as_json:
         for record in records:
             print(json.dumps(asdict(record), ensure_ascii=False))

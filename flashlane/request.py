@@ -149,6 +149,12 @@ def _pflash_fields(body: Mapping[str, Any]) -> dict[str, Any]:
                 )
             if value is not None:
                 fields[key] = _pflash_value(f"pflash.{key}", key, value)
+    for field in body:
+        ours = field.startswith(("pflash_", "kvflash")) and field not in _PFLASH_FLAT
+        if ours and body[field] is not None:
+            raise RequestError(
+                f"{field} is not known; accepted fields: pflash, {', '.join(_PFLASH_FLAT)}", field
+            )
     for flat, key in _PFLASH_FLAT.items():
         if body.get(flat) is None:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def flashlane(*args: str, text: str = "", cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def flashlane(
+    *args: str, text: str = "", cwd: Path = ROOT, state: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "flashlane.cli", *args],
         input=text,
         capture_output=True,
         text=True,
         cwd=cwd,
+        env={**os.environ, "FLASHLANE_STATE_DIR": str(state)} if state else None,
     )
 
 
@@ -86,3 +90,12 @@ def test_routes_refuses_an_unknown_lane() -> None:
     done = flashlane("routes", "--lane", "warp")
     assert done.returncode == 1
     assert "direct, pflash, verify" in done.stderr
+
+
+def test_routes_says_what_is_wrong_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "routes.sqlite").write_bytes(b"not a database" * 100)
+    done = flashlane("routes", state=tmp_path)
+    assert done.returncode == 1 and "routes.sqlite" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = flashlane("routes", "--config", str(tmp_path / "none.yaml"))
+    assert done.returncode == 1 and "none.yaml" in done.stderr

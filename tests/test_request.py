@@ -147,3 +147,9 @@ def test_a_client_chooses_no_callback(field: str, own_engine: bool) -> None:
     for body in ({field: ["s3"]}, {"extra_body": {field: ["s3"]}}):
         with pytest.raises(RequestError, match=field):
             refuse_foreign_controls(body, own_engine=own_engine)
+
+
+@pytest.mark.parametrize("field", ["pflash_ratio", "pflash_model", "kvflash", "kvflash_tau"])
+def test_an_unknown_field_of_ours_is_refused(field: str) -> None:
+    with pytest.raises(RequestError, match=f"{field} is not known"):
+        read_request({"messages": [], field: 1})
