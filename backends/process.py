@@ -198,7 +198,7 @@ class ServerProcess:
                 stderr=sink,
                 env=environment,
                 start_new_session=True,
-                preexec_fn=_die_with(os.getpid()) if sys.platform == "linux" else None,
+                preexec_fn=die_with(os.getpid()),
             )
         except OSError as error:
             raise ControlError(
@@ -345,12 +345,17 @@ def _ending(code: int) -> str:
     return f"was ended by signal {-code}"
 
 
-def _die_with(parent: int) -> Callable[[], None]:
-    """Runs in the child: the kernel kills it when `parent` ends, however it ends."""
+def die_with(parent: int, number: int = signal.SIGKILL) -> Callable[[], None] | None:
+    """What a child runs so that the kernel sends it `number` when `parent` ends, however it ends.
+
+    None where the kernel cannot (only Linux can).
+    """
+    if sys.platform != "linux":
+        return None
     prctl = _libc().prctl
 
     def arrange() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:
             os._exit(1)
 

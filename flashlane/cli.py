@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,6 +20,7 @@ app = typer.Typer(
     help="Lanes for long prompts: LiteLLM in front of patched llama.cpp servers.",
 )
 _CONFIG = Path("litellm_config.yaml")
+_FIGURES = ("tokens", "kept", "cached", "TTFT ms", "tok/s")
 ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", help="The LiteLLM config that holds `flashlane:`.")
 ]
@@ -35,7 +36,9 @@ def _fail(message: str) -> typer.Exit:
 @app.command()
 def serve(
     config: ConfigOption = _CONFIG,
-    port: Annotated[int, typer.Option(help="Port of the proxy on loopback.")] = 4000,
+    port: Annotated[
+        int, typer.Option(help="Port of the proxy on loopback.", min=1, max=65535)
+    ] = 4000,
 ) -> None:
     """Start the backends and the LiteLLM proxy; Ctrl-C stops everything."""
     from flashlane.config import ConfigError
@@ -55,7 +58,7 @@ def serve(
             raise _fail(f"LiteLLM ended with code {proxy.process.returncode}; see {proxy.log}")
     except KeyboardInterrupt:
         console.print("Stopped.")
-    except (ConfigError, ServeError, RuntimeError) as error:
+    except (ConfigError, ServeError, RuntimeError, OSError) as error:
         raise _fail(str(error)) from error
 
 
@@ -92,7 +95,10 @@ def doctor(config: ConfigOption = _CONFIG) -> None:
     """Check compiler, build, model, ports and config, and say what to do."""
     from flashlane.doctor import run_checks
 
-    checks = run_checks(config)
+    try:
+        checks = run_checks(config)
+    except OSError as error:
+        raise _fail(str(error)) from error
     table = Table("check", "", "found", "what to do", box=None)
     for check in checks:
         table.add_row(check.name, "ok" if check.ok else "FAIL", check.message, check.fix or "")
@@ -124,6 +130,9 @@ def explain(
     batch: Annotated[
         Path | None, typer.Option(help="A request on each line in, an object on each line out.")
     ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(help="A header sent along: 'x-flashlane-route: pflash'.")
+    ] = None,
     config: ConfigOption = _CONFIG,
 ) -> None:
     """Print the lane that a request would take, and why. Needs no model and no server."""
@@ -134,7 +143,8 @@ def explain(
     if batch is not None and file is not None:
         raise _fail(f"--batch {batch} and {file} are both given; send one of them")
     try:
-        explainer = Explainer(config if config.exists() or config != _CONFIG else None)
+        named = config if config.exists() or config != _CONFIG else None
+        explainer = Explainer(named, _headers(header or []))
         if batch is not None:
             with batch.open("rb") as lines:
                 for number, line in enumerate(lines, 1):
@@ -157,6 +167,16 @@ def explain(
         print(f"because     {reason.text} [{reason.code}]")
 
 
+def _headers(given: list[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for text in given:
+        name, colon, value = text.partition(":")
+        if not colon:
+            raise ValueError(f"--header is {text!r}; it must be 'NAME: VALUE'")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
 @app.command()
 def routes(
     limit: Annotated[int, typer.Option(help="Newest records to show.")] = 20,
@@ -169,11 +189,11 @@ def routes(
 
     from flashlane.config import ConfigError, load_config
     from flashlane.paths import state_dir
-    from flashlane.request import LANES
+    from flashlane.request import LANE_ALIASES
     from flashlane.routelog import RouteLog
 
-    if lane is not None and lane not in LANES:
-        raise _fail(f"--lane is {lane!r}; accepted values: {', '.join(LANES)}")
+    if lane is not None and lane not in LANE_ALIASES:
+        raise _fail(f"--lane is {lane!r}; accepted values: {', '.join(LANE_ALIASES)}")
     try:
         named = config.exists() or config != _CONFIG
         sqlite = load_config(config).route_log.sqlite if named else None
@@ -181,7 +201,7 @@ def routes(
     except (ConfigError, OSError) as error:
         raise _fail(str(error)) from error
     try:
-        records = list(route_log.records(limit, lane))
+        records = list(route_log.records(limit, LANE_ALIASES[lane] if lane else None))
     except sqlite3.Error as error:
         raise _fail(f"{route_log.path} is not a route log that can be read: {error}") from error
     if as_json:
@@ -193,22 +213,18 @@ def routes(
         return
     console = Console(highlight=False)
     table = Table(
-        "time",
-        "lane",
-        "reasons",
-        "tokens",
-        "kept",
-        "cached",
-        "TTFT ms",
-        "tok/s",
-        "status",
+        Column("time", no_wrap=True),
+        Column("lane", no_wrap=True),
+        Column("reasons", overflow="fold"),
+        *(Column(name, justify="right", no_wrap=True) for name in _FIGURES),
+        Column("status", overflow="fold"),
         box=None,
     )
     for r in records:
         table.add_row(
             datetime.fromtimestamp(r.time).strftime("%m-%d %H:%M:%S"),
             r.lane or "-",
-            r.reasons or "-",
+            (r.reasons or "-").replace(",", ", "),
             _number(r.original_tokens),
             _number(r.kept_tokens),
             _number(r.cached_tokens),

@@ -89,7 +89,7 @@ def _row(proxy: Proxy, body: dict[str, Any]) -> tuple[str, ...]:
         "messages": [{"role": "user", "content": content}],
         **body,
     }
-    flight = Flight("demo", "", "chat", "local", bool(body.get("stream")))
+    flight = Flight("demo", "demo", "", "chat", "local", bool(body.get("stream")))
     answer = ""
     url = f"{proxy.base_url}/v1/chat/completions"
     headers = {"Authorization": f"Bearer {proxy.key}"}

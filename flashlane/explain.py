@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from flashlane.config import FlashlaneConfig, load_config, load_litellm
 from flashlane.decision import Decision, LaneOption
-from flashlane.request import Lane, RequestError
+from flashlane.request import Lane, RequestError, shown
 from flashlane.router import DEFAULT_PREFILL_TOKENS_PER_S, route
 
 
 class Explainer:
     """Decides as the proxy would under `config_path`, or with both lanes assumed without one."""
 
-    def __init__(self, config_path: Path | None) -> None:
+    def __init__(self, config_path: Path | None, headers: Mapping[str, str] | None = None) -> None:
         self._path = config_path
+        self._headers = headers
         self._config = load_config(config_path) if config_path else FlashlaneConfig()
         self._deployments = tuple(load_litellm(config_path)) if config_path else ()
 
@@ -31,13 +33,16 @@ class Explainer:
         if not isinstance(body, dict):
             raise ValueError(f"the request is a JSON {type(body).__name__}; it must be an object")
         lanes: dict[Lane, LaneOption] | None = None
+        model = str(body.get("model") or "")
+        groups = sorted({d.model_name for d in self._deployments})
         if self._path is None:
-            model = str(body.get("model") or "")
             lanes = {
                 "direct": LaneOption(model, DEFAULT_PREFILL_TOKENS_PER_S),
                 "pflash": LaneOption(f"{model}-pflash", DEFAULT_PREFILL_TOKENS_PER_S),
             }
-        return route(body, None, None, self._config, self._deployments, lanes=lanes)
+        elif model not in groups and not any("*" in group for group in groups):
+            raise ValueError(f"model is {shown(model)}; {self._path.name} has: {', '.join(groups)}")
+        return route(body, self._headers, None, self._config, self._deployments, lanes=lanes)
 
     def line(self, line: bytes, number: int) -> dict[str, Any]:
         """One line of a batch; a bad line becomes an object with `error` and its number."""

@@ -12,6 +12,10 @@ from typing import Any
 from flashlane.decision import Decision
 from flashlane.routelog import RouteRecord, Status
 
+FLIGHT_KEY = "flashlane_flight"
+"""Key of the metadata that names a request's flight: LiteLLM's own call id may be the client's."""
+METADATA_KEYS = ("litellm_metadata", "metadata")
+"""Where LiteLLM keeps what its hooks and logs share: the first for Anthropic and Responses."""
 _MAX_FLIGHTS = 10_000
 
 
@@ -19,10 +23,10 @@ _MAX_FLIGHTS = 10_000
 class Flight:
     """One request in the proxy. `started` is a monotonic time in seconds.
 
-    `request_id` is LiteLLM's, by which hooks find the flight; `record_id` names its record where
-    the client chose that id, which may then come twice.
+    `flight_id` is ours, by which hooks find the flight; `request_id` names its record.
     """
 
+    flight_id: str
     request_id: str
     key_alias: str
     endpoint: str
@@ -32,17 +36,18 @@ class Flight:
     wall: float = field(default_factory=time.time)
     decision: Decision | None = None
     first_chunk: float | None = None
+    last_chunk: float | None = None
     timings: dict[str, Any] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
     deployment: str = ""
     cost: float | None = None
     ended: bool = False
-    record_id: str = ""
 
     def see_chunk(self, chunk: object) -> None:
         """Take time to first token, timings and usage from one streamed chunk."""
+        self.last_chunk = time.monotonic()
         if self.first_chunk is None:
-            self.first_chunk = time.monotonic()
+            self.first_chunk = self.last_chunk
         for payload in _payloads(chunk):
             self.see_payload(payload)
 
@@ -74,10 +79,15 @@ class Flight:
         if self.stream:
             first = self.first_chunk
             ttft_ms = None if first is None else 1000.0 * (first - self.started)
+        completed = timings.get(
+            "predicted_n", _first_int(self.usage, "completion_tokens", "output_tokens")
+        )
+        # A compressed prompt whose engine's report was lost on the way: its length is not known.
+        original = None if decision and decision.lane == "pflash" and not pflash else prompt
         details = _as_mapping(self.usage.get("prompt_tokens_details"))
         cached = timings.get("cache_n", details.get("cached_tokens"))
         return RouteRecord(
-            request_id=self.record_id or self.request_id,
+            request_id=self.request_id,
             time=self.wall,
             key_alias=self.key_alias,
             endpoint=self.endpoint,
@@ -91,17 +101,17 @@ class Flight:
             stream=self.stream,
             estimated_tokens=decision.estimated_tokens if decision else None,
             prompt_tokens=prompt,
-            original_tokens=pflash.get("original_tokens", prompt),
+            original_tokens=pflash.get("original_tokens", original),
             kept_tokens=pflash.get("kept_tokens", prompt),
             pflash_reason=str(pflash.get("reason") or ""),
             score_ms=pflash.get("score_ms"),
             predicted_ttft_ms=decision.costs_ms.get(decision.lane) if decision else None,
             ttft_ms=ttft_ms,
             total_ms=1000.0 * (time.monotonic() - self.started),
-            completion_tokens=timings.get(
-                "predicted_n", _first_int(self.usage, "completion_tokens", "output_tokens")
+            completion_tokens=completed,
+            decode_tokens_per_s=timings.get(
+                "predicted_per_second", self._arrival_tokens_per_s(completed)
             ),
-            decode_tokens_per_s=timings.get("predicted_per_second"),
             cached_tokens=cached,
             draft_tokens=timings.get("draft_n"),
             draft_accepted=timings.get("draft_n_accepted"),
@@ -110,6 +120,13 @@ class Flight:
             error=error,
             ask=decision.ask if decision and store_text else None,
         )
+
+    def _arrival_tokens_per_s(self, tokens: int | None) -> float | None:
+        """Decode speed of a stream whose engine told none, by when its chunks came."""
+        first, last = self.first_chunk, self.last_chunk
+        if not tokens or tokens < 2 or first is None or last is None or last <= first:
+            return None
+        return (tokens - 1) / (last - first)
 
 
 class Flights:
@@ -120,22 +137,36 @@ class Flights:
         self._flights: OrderedDict[str, Flight] = OrderedDict()
 
     def begin(self, flight: Flight) -> None:
-        self._flights[flight.request_id] = flight
+        self._flights[flight.flight_id] = flight
         while len(self._flights) > self._limit:
             self._flights.popitem(last=False)
 
-    def get(self, request_id: object) -> Flight | None:
-        return self._flights.get(request_id) if isinstance(request_id, str) else None
+    def get(self, flight_id: object) -> Flight | None:
+        return self._flights.get(flight_id) if isinstance(flight_id, str) else None
+
+    def of(self, data: Mapping[str, Any]) -> Flight | None:
+        """The flight of a hook's request data or keyword arguments, while it is in the air."""
+        return self.get(flight_id_in(data))
 
     def end(self, flight: Flight) -> bool:
         """Take `flight` out; False when it had ended before."""
         first = not flight.ended
         flight.ended = True
-        self._flights.pop(flight.request_id, None)
+        self._flights.pop(flight.flight_id, None)
         return first
 
     def __len__(self) -> int:
         return len(self._flights)
+
+
+def flight_id_in(data: Mapping[str, Any]) -> object:
+    """The flight id that a hook's data carries, or None."""
+    for holder in (data, data.get("litellm_params")):
+        for key in METADATA_KEYS:
+            metadata = holder.get(key) if isinstance(holder, Mapping) else None
+            if isinstance(metadata, Mapping) and metadata.get(FLIGHT_KEY):
+                return metadata[FLIGHT_KEY]
+    return None
 
 
 def _get(payload: object, key: str) -> object:

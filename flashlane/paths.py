@@ -27,5 +27,8 @@ def _folder(own: str, xdg: str, default: str) -> Path:
 
 
 def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except FileExistsError as error:
+        raise FileExistsError(f"{folder} must be a folder, and is a file") from error
     return folder

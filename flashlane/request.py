@@ -29,6 +29,7 @@ _PFLASH_FLAT = {f"pflash_{key}": key for key in _PFLASH_KEYS}
 PRIVATE_FIELDS = (*ROUTE_FIELDS, "pflash", *_PFLASH_FLAT)
 """Body fields that are ours: read here, and removed before the request leaves the proxy."""
 
+_SHOWN_MAX_CHARS = 80
 _ASK_MAX_CHARS = 600
 """A paragraph no longer than this can be somebody's ask; a longer one is material."""
 
@@ -81,6 +82,12 @@ class RequestView:
     token_prompt: bool = False
 
 
+def shown(value: object) -> str:
+    """`value` as an error names it: a client's value may be as long as a prompt."""
+    text = repr(value) if isinstance(value, (str, int, float, bool)) else type(value).__name__
+    return text if len(text) <= _SHOWN_MAX_CHARS else f"{text[:_SHOWN_MAX_CHARS]}…"
+
+
 def estimate_tokens(text: str) -> int:
     """Tokens of `text` before any tokenizer has seen it.
 
@@ -112,7 +119,7 @@ def read_controls(body: Mapping[str, Any], headers: Mapping[str, str] | None = N
     for field, value, lane in named[1:]:
         if lane != named[0][2]:
             raise RequestError(
-                f"{named[0][0]} is {named[0][1]!r} and {field} is {value!r}: "
+                f"{named[0][0]} is {shown(named[0][1])} and {field} is {shown(value)}: "
                 "they ask for different lanes; send one of them",
                 field,
             )
@@ -128,7 +135,7 @@ def _lane_of(field: str, value: object) -> Lane:
     lane = LANE_ALIASES.get(value.strip()) if isinstance(value, str) else None
     if lane is None:
         accepted = ", ".join(LANE_ALIASES)
-        raise RequestError(f"{field} is {value!r}; accepted values: {accepted}", field)
+        raise RequestError(f"{field} is {shown(value)}; accepted values: {accepted}", field)
     return lane
 
 
@@ -138,7 +145,7 @@ def _pflash_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     if nested is not None:
         if not isinstance(nested, Mapping):
             raise RequestError(
-                f"pflash is {nested!r}; it must be an object with {', '.join(_PFLASH_KEYS)}",
+                f"pflash is {shown(nested)}; it must be an object with {', '.join(_PFLASH_KEYS)}",
                 "pflash",
             )
         for key, value in nested.items():
@@ -161,7 +168,9 @@ def _pflash_fields(body: Mapping[str, Any]) -> dict[str, Any]:
         value = _pflash_value(flat, key, body[flat])
         if key in fields and fields[key] != value:
             raise RequestError(
-                f"{flat} is {value!r} and pflash.{key} is {fields[key]!r}; send one of them", flat
+                f"{flat} is {shown(value)} and pflash.{key} is {shown(fields[key])}; "
+                "send one of them",
+                flat,
             )
         fields[key] = value
     return fields
@@ -172,17 +181,18 @@ def _pflash_value(field: str, key: str, value: object) -> object:
         if value in PFLASH_MODES:
             return value
         raise RequestError(
-            f"{field} is {value!r}; accepted values: {', '.join(PFLASH_MODES)}", field
+            f"{field} is {shown(value)}; accepted values: {', '.join(PFLASH_MODES)}", field
         )
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if key == "keep_ratio":
         if number and 0 < value <= 1:  # type: ignore[operator]
             return float(value)  # type: ignore[arg-type]
-        raise RequestError(f"{field} is {value!r}; it must be above 0 and at most 1", field)
+        raise RequestError(f"{field} is {shown(value)}; it must be above 0 and at most 1", field)
     if isinstance(value, int) and number and 0 <= value <= MAX_MIN_KEEP_TOKENS:
         return value
     raise RequestError(
-        f"{field} is {value!r}; it must be a whole number of tokens, 0 to {MAX_MIN_KEEP_TOKENS}",
+        f"{field} is {shown(value)}; it must be a whole number of tokens, "
+        f"0 to {MAX_MIN_KEEP_TOKENS}",
         field,
     )
 
@@ -201,6 +211,7 @@ def read_request(
     tokens = sum(estimate_tokens(span.text) for span in spans)
     token_prompt = False
     prompt = body.get("prompt") if kind == "completion" else None
+    _check_prompt(prompt)
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], str):
         token_prompt = True
         flat = prompt if isinstance(prompt[0], int) else [t for row in prompt for t in _list(row)]
@@ -219,6 +230,28 @@ def read_request(
         multimodal=_has_media(body),
         token_prompt=token_prompt,
     )
+
+
+def _check_prompt(prompt: object) -> None:
+    """A text completion's prompt: text, texts, token numbers, or lists of token numbers."""
+    rows = prompt if isinstance(prompt, list) else []
+    tokens = [row if isinstance(row, list) else [row] for row in rows]
+    fits = (
+        prompt is None
+        or isinstance(prompt, str)
+        or (isinstance(prompt, list) and all(isinstance(row, str) for row in rows))
+        or (
+            isinstance(prompt, list)
+            and len({isinstance(row, list) for row in rows}) == 1
+            and all(type(token) is int for row in tokens for token in row)
+        )
+    )
+    if not fits:
+        raise RequestError(
+            f"prompt is {shown(prompt)}; it must be text, a list of texts, a list of token "
+            "numbers, or a list of such lists",
+            "prompt",
+        )
 
 
 def _kind_of(body: Mapping[str, Any]) -> Kind:

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 
 from flashlane.backends.control import Client
+from flashlane.backends.process import die_with
 from flashlane.config import load_config
 from flashlane.paths import state_dir
 from flashlane.setup import ensure_master_key
@@ -80,6 +81,7 @@ def running_proxy(
             stdout=descriptor,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches us alone; we stop it in order
+            preexec_fn=die_with(os.getpid(), signal.SIGTERM),
         )
         url = f"http://{host}:{port}"
         _wait_ready(url, process, log)

@@ -22,7 +22,7 @@ class PFlashHook(CustomLogger):
         self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
     ) -> dict[str, Any]:
         state = runtime_or_none()
-        flight = state.flights.get(data.get("litellm_call_id")) if state else None
+        flight = state.flights.of(data) if state else None
         decision = flight.decision if flight else None
         if state is None or decision is None:
             return data
@@ -31,6 +31,10 @@ class PFlashHook(CustomLogger):
             return data
         extra = data.get("extra_body")
         extra = data["extra_body"] = dict(extra) if isinstance(extra, dict) else {}
+        prompt = data.get("prompt")
+        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], str):
+            # LiteLLM knows text alone; what is in extra_body reaches the engine as it is.
+            extra["prompt"], data["prompt"] = prompt, ""
         if data.get("stream"):
             extra["timings_on_finish"] = True
         if decision.lane == "direct":

@@ -16,7 +16,7 @@ from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy._types import ProxyException
 
 from flashlane.decision import Decision, Reason
-from flashlane.flight import Flight
+from flashlane.flight import FLIGHT_KEY, METADATA_KEYS, Flight, flight_id_in
 from flashlane.request import Kind, RequestError
 from flashlane.routelog import Status
 from flashlane.router import route, take_private_fields
@@ -33,8 +33,8 @@ _KINDS: Mapping[str, Kind] = {
     "responses": "responses",
     "aresponses": "responses",
 }
-_CALL_ID = "x-litellm-call-id"
-_METADATA_KEYS = ("litellm_metadata", "metadata")
+_PASSED_ON: Mapping[str, str] = {"aembedding": "embeddings", "embedding": "embeddings"}
+"""Calls that have no lane: they are recorded, and otherwise left alone."""
 
 
 class SmartRouter(CustomLogger):
@@ -43,24 +43,20 @@ class SmartRouter(CustomLogger):
     async def async_pre_call_hook(
         self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
     ) -> dict[str, Any]:
-        kind = _KINDS.get(str(getattr(call_type, "value", call_type)))
-        if kind is None:
+        call = str(getattr(call_type, "value", call_type))
+        kind = _KINDS.get(call)
+        if kind is None and call not in _PASSED_ON:
             return data
         state = runtime_or_none()
         if state is None:
             with contextlib.suppress(RequestError):
                 take_private_fields(data)
             return data
-        call_id = str(data.get("litellm_call_id") or id(data))
-        flight = Flight(
-            request_id=call_id,
-            record_id=f"{call_id}#{uuid4().hex[:8]}" if _CALL_ID in _client_headers(data) else "",
-            key_alias=str(getattr(user_api_key_dict, "key_alias", None) or ""),
-            endpoint=kind,
-            model=str(data.get("model") or ""),
-            stream=bool(data.get("stream")),
-        )
+        flight = _flight(data, kind or _PASSED_ON[call], user_api_key_dict)
+        _metadata(data, kind)[FLIGHT_KEY] = flight.flight_id
         state.flights.begin(flight)
+        if kind is None:
+            return data
         try:
             decision = _decide(state, data, kind, user_api_key_dict)
         except RequestError as error:
@@ -84,7 +80,7 @@ class SmartRouter(CustomLogger):
         if state is None:
             return kwargs
         name = state.backend_of(kwargs.get("api_base"))
-        flight = state.flights.get(kwargs.get("litellm_call_id"))
+        _, flight = _flight_of(kwargs)
         if flight is not None:
             info = kwargs.get("model_info")
             flight.deployment = name or str((info or {}).get("id") or "")
@@ -142,6 +138,14 @@ class SmartRouter(CustomLogger):
             else:
                 state.finish(flight, status, error)
 
+    async def async_post_call_streaming_deployment_hook(
+        self, request_data: dict[str, Any], response_chunk: Any, call_type: Any
+    ) -> None:
+        """The engine's last chunk, before LiteLLM turns it into another API's and drops timings."""
+        _, flight = _flight_of(request_data)
+        if flight is not None:
+            flight.see_payload(response_chunk)
+
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
     ) -> None:
@@ -160,16 +164,46 @@ class SmartRouter(CustomLogger):
         user_api_key_dict: Any,
         traceback_str: str | None = None,
     ) -> None:
+        """Also called where no hook was before: a key that is refused, a body that is no JSON."""
         state, flight = _flight_of(request_data)
-        if state and flight:
-            code = _status_code(original_exception)
-            refused = code is not None and 400 <= code < 500
-            state.finish(flight, "refused" if refused else "error", _kind(original_exception))
+        if state is None:
+            return
+        if flight is None:
+            if flight_id_in(request_data):
+                return  # its record is written
+            flight = _flight(request_data, "", user_api_key_dict)
+        code = _status_code(original_exception)
+        refused = code is not None and 400 <= code < 500
+        state.finish(flight, "refused" if refused else "error", _kind(original_exception))
+
+
+def _flight(data: Mapping[str, Any], endpoint: str, key: Any) -> Flight:
+    flight_id = uuid4().hex
+    call_id = data.get("litellm_call_id")
+    chosen = any(name.lower() == "x-litellm-call-id" for name in _client_headers(data))
+    request_id = f"{call_id}#{flight_id[:8]}" if chosen and call_id else str(call_id or flight_id)
+    return Flight(
+        flight_id=flight_id,
+        request_id=request_id,
+        key_alias=str(getattr(key, "key_alias", None) or ""),
+        endpoint=endpoint,
+        model=str(data.get("model") or ""),
+        stream=bool(data.get("stream")),
+    )
 
 
 def _flight_of(data: Mapping[str, Any]) -> tuple[Runtime | None, Flight | None]:
     state = runtime_or_none()
-    return state, state.flights.get(data.get("litellm_call_id")) if state else None
+    return state, state.flights.of(data) if state else None
+
+
+def _metadata(data: dict[str, Any], kind: Kind | None) -> dict[str, Any]:
+    """The metadata of a request that LiteLLM hands on to its hooks and logs."""
+    field = "litellm_metadata" if kind in ("messages", "responses") else "metadata"
+    if not isinstance(data.get(field), dict):
+        data[field] = {}
+    metadata: dict[str, Any] = data[field]
+    return metadata
 
 
 def _decide(state: Runtime, data: dict[str, Any], kind: Kind, key: Any) -> Decision:
@@ -213,10 +247,7 @@ def _may_use(key: Any, group: str) -> bool:
 
 def _annotate(data: dict[str, Any], kind: Kind, decision: Decision) -> None:
     """Leave the decision where headers, spend metadata and tags of LiteLLM take it from."""
-    field = "litellm_metadata" if kind in ("messages", "responses") else "metadata"
-    metadata = data.get(field)
-    if not isinstance(metadata, dict):
-        metadata = data[field] = {}
+    metadata = _metadata(data, kind)
     summary = decision.to_json(with_ask=False)
     metadata["flashlane"] = summary
     spend = metadata.get("spend_logs_metadata")
@@ -233,7 +264,7 @@ def _annotate(data: dict[str, Any], kind: Kind, decision: Decision) -> None:
 
 
 def _decision_in(data: Mapping[str, Any]) -> dict[str, Any]:
-    for key in _METADATA_KEYS:
+    for key in METADATA_KEYS:
         metadata = data.get(key)
         if isinstance(metadata, Mapping) and isinstance(metadata.get("flashlane"), dict):
             found: dict[str, Any] = metadata["flashlane"]

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,99 @@ def test_anthropic_messages(proxy: Proxy, state: Path) -> None:
         model="local", max_tokens=4, messages=[{"role": "user", "content": "Say hello."}]
     ) as stream:
         assert stream.get_final_text()
+
+
+@pytest.mark.parametrize("api", ["chat", "completion", "messages", "responses"])
+def test_every_stream_records_what_the_engine_measured(
+    proxy: Proxy, client: openai.OpenAI, state: Path, api: str
+) -> None:
+    """LiteLLM turns the engine's chunks into another API's; the record keeps their timings."""
+    if api == "chat":
+        list(
+            client.chat.completions.create(
+                model="local",
+                max_tokens=3,
+                stream=True,
+                messages=[{"role": "user", "content": BROAD}],
+            )
+        )
+    elif api == "completion":
+        list(client.completions.create(model="local", prompt=BROAD, max_tokens=3, stream=True))
+    elif api == "responses":
+        list(client.responses.create(model="local", input=BROAD, max_output_tokens=8, stream=True))
+    else:
+        sdk = anthropic.Anthropic(base_url=proxy.base_url, api_key=proxy.key, max_retries=0)
+        with sdk.messages.stream(
+            model="local", max_tokens=3, messages=[{"role": "user", "content": BROAD}]
+        ) as stream:
+            stream.get_final_message()
+    record = recorded(state, endpoint=api, lane="pflash", status="ok", stream=True)
+    assert record.kept_tokens and record.ttft_ms
+    if api == "completion":  # LiteLLM hands on no more than usage: the rest is not made up
+        assert record.original_tokens is None and not record.pflash_reason
+    else:
+        assert record.decode_tokens_per_s
+        assert record.original_tokens is not None and record.kept_tokens < record.original_tokens
+        assert record.pflash_reason == "compressed"
+
+
+def test_requests_that_share_a_client_chosen_id_keep_their_own_figures(
+    client: openai.OpenAI, state: Path
+) -> None:
+    def one(text: str) -> None:
+        client.chat.completions.create(
+            model="local",
+            max_tokens=2,
+            messages=[{"role": "user", "content": text}],
+            extra_headers={"x-litellm-call-id": "shared"},
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(one, [BROAD, "Say hello."]))
+    deadline = time.monotonic() + 30
+    found: list[RouteRecord] = []
+    while len(found) < 2 and time.monotonic() < deadline:
+        records = RouteLog(state / "routes.sqlite").records(20)
+        found = [r for r in records if r.request_id.startswith("shared")]
+        time.sleep(0.1)
+    assert {r.lane for r in found} == {"direct", "pflash"}
+    for record in found:
+        assert record.prompt_tokens and (record.prompt_tokens > 500) == (record.lane == "pflash")
+
+
+def test_what_never_reaches_a_lane_is_recorded_too(proxy: Proxy, state: Path) -> None:
+    def post(content: bytes, key: str, path: str = "/v1/chat/completions") -> int:
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        url = proxy.base_url + path
+        return httpx.post(url, headers=headers, content=content, timeout=60).status_code
+
+    hello = b'{"model":"local","messages":[{"role":"user","content":"hi"}]}'
+    before = len(list(RouteLog(state / "routes.sqlite").records(1000)))
+    assert post(hello, "sk-wrong") == 400
+    assert post(b"{no json", proxy.key) == 400
+    post(b'{"model":"local","input":"hi"}', proxy.key, "/v1/embeddings")
+    deadline = time.monotonic() + 30
+    records: list[RouteRecord] = []
+    while len(records) < before + 3 and time.monotonic() < deadline:
+        records = list(RouteLog(state / "routes.sqlite").records(1000))
+        time.sleep(0.1)
+    assert len(records) == before + 3
+    assert [r.status for r in records[1:3]] == ["refused", "refused"]
+    assert records[0].endpoint == "embeddings"
+
+
+def test_a_prompt_of_token_numbers(client: openai.OpenAI, state: Path) -> None:
+    reply = client.completions.create(model="local", prompt=[1, 9690, 198, 2683], max_tokens=2)
+    assert reply.choices[0].text
+    recorded(state, endpoint="completion", lane="direct", status="ok", prompt_tokens=4)
+
+
+@pytest.mark.parametrize("prompt", [{"a": "b"}, 7, [{"a": 1}], [1, "two"]], ids=str)
+def test_a_prompt_that_is_neither_text_nor_tokens_is_refused(
+    client: openai.OpenAI, prompt: Any
+) -> None:
+    with pytest.raises(openai.BadRequestError, match="prompt is"):
+        client.completions.create(model="local", prompt=prompt, max_tokens=2)
 
 
 def test_killed_server_comes_back(proxy: Proxy, client: openai.OpenAI, config_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_flight_stores_no_text_unless_asked() -> None:
-    flight = Flight("a", "", "chat", "local", stream=True)
+    flight = Flight("a", "a", "", "chat", "local", stream=True)
     flight.decision = Decision(
         "direct", "local", True, 1.0, 0, (Reason("unsure", "…"),), ask="secret"
     )

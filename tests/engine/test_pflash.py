@@ -106,6 +106,8 @@ def test_a_document_that_imitates_the_template(server: Engine) -> None:
             "tools",
         ),
         ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"logprobs": True}, "logprobs"),
+        ({"n": 2}, "several_answers"),
         ({"pflash": {"mode": "off"}}, "off"),
         ({"pflash_keep_ratio": 1.0}, "nothing_to_drop"),
         ({"pflash_keep_ratio": 0.01, "pflash_min_keep_tokens": 0}, "insufficient_middle_budget"),
@@ -189,6 +191,8 @@ def test_characters_are_not_cut(server: Engine) -> None:
         ({"pflash_keep_ratio": 0}, ["pflash_keep_ratio", "at most 1"]),
         ({"pflash_keep_ratio": "x"}, ["pflash_keep_ratio"]),
         ({"pflash_min_keep_tokens": -1}, ["pflash_min_keep_tokens", "-1"]),
+        ({"pflash_ratio": 0.5}, ["pflash_ratio", "pflash_keep_ratio"]),
+        ({"kvflash": 4}, ["kvflash is not known"]),
         ({"pflash": {"keep_ratio": 0.1}, "pflash_keep_ratio": 0.2}, ["0.1", "0.2"]),
     ],
 )
@@ -226,7 +230,8 @@ def test_more_clients_than_slots_compress_once(server: Engine) -> None:
 
 def test_several_answers_share_one_compression(server: Engine) -> None:
     before = server.get("/props").json()["pflash"]["requests"]
-    body = chat(server, DOCUMENT, n=2)
+    body = chat(server, DOCUMENT, n=2, pflash={"mode": "always"})
+    assert body["timings"]["pflash"]["reason"] == "compressed"
     assert len(body["choices"]) == 2
     assert server.get("/props").json()["pflash"]["requests"] == before + 1
 

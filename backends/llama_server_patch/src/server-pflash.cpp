@@ -118,6 +118,14 @@ static pflash_request read_request(const json & data, const pflash_params & para
             }
         }
     }
+    for (const auto & item : data.items()) {
+        const std::string & field = item.key();
+        const bool ours = field.rfind("pflash_", 0) == 0 || field.rfind("kvflash", 0) == 0;
+        if (ours && !item.value().is_null() &&
+            std::none_of(keys.begin(), keys.end(), [&](const auto & key) { return field == "pflash_" + key; })) {
+            throw std::invalid_argument(field + " is not known; accepted fields: pflash, pflash_mode, pflash_keep_ratio, pflash_min_keep_tokens");
+        }
+    }
     for (const auto & key : keys) {
         const std::string flat = "pflash_" + key;
         if (!data.contains(flat) || data.at(flat).is_null()) {
@@ -297,6 +305,10 @@ static bool present(const json & data, const char * field) {
            !((data.at(field).is_array() || data.at(field).is_object() || data.at(field).is_string()) && data.at(field).empty());
 }
 
+static bool present_true(const json & data, const char * field) {
+    return data.contains(field) && data.at(field).is_boolean() && data.at(field).get<bool>();
+}
+
 // A request whose answer has a fixed form is never compressed.
 static const char * reason_to_refuse(const server_task & task, const json & data, pflash_mode mode) {
     if (present(data, "tools") || present(data, "functions")) {
@@ -307,6 +319,12 @@ static const char * reason_to_refuse(const server_task & task, const json & data
     }
     if (mode == PFLASH_MODE_AUTO && task.params.sampling.n_probs > 0) {
         return "logprobs";
+    }
+    if (mode == PFLASH_MODE_AUTO && task.params.n_cmpl > 1) {
+        return "several_answers";
+    }
+    if (task.params.chat_parser_params.echo || present_true(data, "echo")) {
+        return "echo";
     }
     return nullptr;
 }
