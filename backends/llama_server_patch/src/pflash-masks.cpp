@@ -1,0 +1,133 @@
+#include "pflash-masks.h"
+
+#include <algorithm>
+
+// Source: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+// Source: the step and the finaliser of MurmurHash3 (Appleby).
+static uint64_t step(uint64_t h, uint64_t x) {
+    x *= 0x87C37B91114253D5u;
+    x = (x << 31 | x >> 33) * 0x4CF5AD432745937Fu;
+    h ^= x;
+    return (h << 27 | h >> 37) * 5 + 0x52DCE729u;
+}
+
+static uint64_t key_of(const pflash_prefix & prefix, const int32_t * segment, size_t n, const std::string & fingerprint) {
+    uint64_t key = prefix.hash;
+    for (size_t i = 0; i < n; i++) {
+        key = mix(key + (uint32_t) segment[i] + 1);
+    }
+    for (char c : fingerprint) {
+        key = mix(key + (uint8_t) c + 1);
+    }
+    return key;
+}
+
+void pflash_prefix::add(const int32_t * tokens, size_t n_tokens) {
+    for (size_t i = 0; i < n_tokens; i++) {
+        hash  = mix(hash + (uint32_t) tokens[i] + 1);
+        check = step(check, (uint32_t) tokens[i] + 1);
+    }
+    n += n_tokens;
+}
+
+size_t pflash_masks::entry::bytes() const {
+    constexpr size_t NODES = 8 * sizeof(void *); // of the list and of the map
+    return sizeof(entry) + NODES + segment.capacity() * sizeof(int32_t) + fingerprint.capacity() + keep.capacity() * sizeof(keep[0]);
+}
+
+pflash_masks::entry_list::iterator pflash_masks::lookup(
+        uint64_t key, const pflash_prefix & prefix, const int32_t * segment, size_t n, const std::string & fingerprint) {
+    const auto [first, last] = by_key.equal_range(key);
+    for (auto it = first; it != last; ++it) {
+        const entry & e = *it->second;
+        if (e.prefix.hash == prefix.hash && e.prefix.check == prefix.check && e.prefix.n == prefix.n && e.segment.size() == n &&
+                e.fingerprint == fingerprint && std::equal(e.segment.begin(), e.segment.end(), segment)) {
+            return it->second;
+        }
+    }
+    return entries.end();
+}
+
+void pflash_masks::remove(entry_list::iterator it) {
+    const auto [first, last] = by_key.equal_range(it->key);
+    by_key.erase(std::find_if(first, last, [&](const auto & item) { return item.second == it; }));
+    counted.bytes -= it->bytes();
+    entries.erase(it);
+}
+
+std::optional<std::vector<pflash_range>> pflash_masks::find(
+        const pflash_prefix & prefix, const int32_t * segment, size_t n, const std::string & fingerprint) {
+    const uint64_t key = key_of(prefix, segment, n, fingerprint);
+    std::lock_guard<std::mutex> lock(mutex);
+    const auto it = lookup(key, prefix, segment, n, fingerprint);
+    if (it == entries.end()) {
+        counted.misses++;
+        return std::nullopt;
+    }
+    counted.hits++;
+    entries.splice(entries.begin(), entries, it);
+    std::vector<pflash_range> keep;
+    keep.reserve(it->keep.size());
+    for (const auto & [begin, end] : it->keep) {
+        keep.push_back({ begin, end });
+    }
+    return keep;
+}
+
+bool pflash_masks::put(
+        const pflash_prefix & prefix, const int32_t * segment, size_t n, const std::string & fingerprint,
+        const std::vector<pflash_range> & keep) {
+    entry made { key_of(prefix, segment, n, fingerprint), prefix, { segment, segment + n }, fingerprint, {} };
+    made.keep.reserve(keep.size());
+    size_t last = 0;
+    for (const auto & range : keep) {
+        if (range.begin < last || range.end <= range.begin || range.end > n || n > UINT32_MAX) {
+            return false;
+        }
+        made.keep.emplace_back((uint32_t) range.begin, (uint32_t) range.end);
+        last = range.end;
+    }
+    if (made.bytes() > max_bytes) {
+        return false;
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    const auto earlier = lookup(made.key, prefix, segment, n, fingerprint);
+    if (earlier != entries.end()) {
+        remove(earlier);
+    }
+    counted.bytes += made.bytes();
+    entries.push_front(std::move(made));
+    by_key.emplace(entries.front().key, entries.begin());
+    while (counted.bytes > max_bytes) {
+        remove(std::prev(entries.end()));
+        counted.evictions++;
+    }
+    return true;
+}
+
+std::optional<std::vector<pflash_range>> pflash_masks::find(
+        const int32_t * tokens, size_t begin, size_t end, const std::string & fingerprint) {
+    pflash_prefix prefix;
+    prefix.add(tokens, begin);
+    return find(prefix, tokens + begin, end - begin, fingerprint);
+}
+
+bool pflash_masks::put(
+        const int32_t * tokens, size_t begin, size_t end, const std::string & fingerprint, const std::vector<pflash_range> & keep) {
+    pflash_prefix prefix;
+    prefix.add(tokens, begin);
+    return put(prefix, tokens + begin, end - begin, fingerprint, keep);
+}
+
+pflash_mask_counters pflash_masks::counters() const {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto result = counted;
+    result.entries = entries.size();
+    return result;
+}

@@ -1,0 +1,195 @@
+#include "pflash-rank.h"
+#include "pflash-select.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace {
+
+constexpr size_t COMMON_SHARE      = 4; // a literal in more than one of so many spans is common
+constexpr size_t COMMON_MIN_SPANS  = 2; // so few are never
+constexpr size_t MIN_SPREAD_SPANS  = 8; // fewer have no distribution
+constexpr double STANDS_OUT_Z      = 2.0;
+
+class ranker {
+public:
+    explicit ranker(const pflash_rank_input & input) : input(input), n(input.sizes.size()), taken(n, 0) {
+        for (size_t s = 0; s < n; s++) {
+            if (!input.scores.empty() && !(s < input.scores.size() && std::isfinite(input.scores[s]))) {
+                taken[s] = 1; // never
+            }
+        }
+    }
+
+    std::vector<uint32_t> run() {
+        if (input.ends && n > 0) {
+            pick(0);
+            pick((uint32_t) n - 1);
+        }
+        rescue();
+        take_turns();
+        return std::move(order);
+    }
+
+private:
+    const pflash_rank_input & input;
+    const size_t n;
+    std::vector<uint8_t>  taken;
+    std::vector<uint32_t> order;
+
+    bool pick(uint32_t s) {
+        if (taken[s]) {
+            return false;
+        }
+        taken[s] = 1;
+        order.push_back(s);
+        if (s > 0 && s < input.leans.size() && input.leans[s] && !taken[s - 1]) {
+            taken[s - 1] = 1;
+            order.push_back(s - 1);
+        }
+        return true;
+    }
+
+    float lexical(uint32_t s) const {
+        return s < input.bm25.size() && std::isfinite(input.bm25[s]) ? std::max(0.0f, input.bm25[s]) : 0.0f;
+    }
+
+    // An order in which every beginning is spread over the text decides where nothing else does.
+    std::vector<uint32_t> sorted(const std::vector<float> & values) const {
+        const auto even = pflash_uniform_scores(n);
+        std::vector<uint32_t> spans(n);
+        std::iota(spans.begin(), spans.end(), 0u);
+        std::sort(spans.begin(), spans.end(), [&](uint32_t a, uint32_t b) {
+            return values[a] != values[b] ? values[a] > values[b] : even[a] != even[b] ? even[a] > even[b] : a < b;
+        });
+        return spans;
+    }
+
+    std::vector<uint32_t> by_score() const {
+        std::vector<float> values(n);
+        for (uint32_t s = 0; s < n; s++) {
+            values[s] = input.scores.empty() ? lexical(s) : taken[s] ? 0.0f : input.scores[s];
+        }
+        return sorted(values);
+    }
+
+    std::vector<uint32_t> by_bm25() const {
+        std::vector<float> values(n);
+        for (uint32_t s = 0; s < n; s++) {
+            values[s] = lexical(s);
+        }
+        auto spans = sorted(values);
+        spans.erase(std::find_if(spans.begin(), spans.end(), [&](uint32_t s) { return values[s] == 0.0f; }), spans.end());
+        return spans;
+    }
+
+    void rescue() {
+        std::vector<std::vector<uint32_t>> rare;
+        for (const auto & spans : input.literals) {
+            const size_t tokens = std::accumulate(spans.begin(), spans.end(), (size_t) 0, [&](size_t sum, uint32_t s) {
+                return sum + (s < n ? input.sizes[s] : 0);
+            });
+            if (spans.size() <= std::max(COMMON_MIN_SPANS, n / COMMON_SHARE) && 2 * tokens <= input.budget) {
+                rare.push_back(spans);
+            }
+        }
+        std::stable_sort(rare.begin(), rare.end(), [](const auto & a, const auto & b) { return a.size() < b.size(); });
+        for (const auto & spans : rare) {
+            for (uint32_t s : spans) {
+                if (s < n) {
+                    pick(s);
+                }
+            }
+        }
+    }
+
+    void take_turns() {
+        const std::vector<uint32_t> lists[2] = { by_score(), by_bm25() };
+        const size_t turns[2] = { std::max<size_t>(1, input.scorer_turns), input.scores.empty() ? 0 : input.bm25_turns };
+        size_t at[2] = { 0, 0 };
+        while (at[0] < lists[0].size()) {
+            for (int who = 0; who < 2; who++) {
+                for (size_t picked = 0; picked < turns[who] && at[who] < lists[who].size();) {
+                    picked += pick(lists[who][at[who]++]);
+                }
+            }
+        }
+    }
+};
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + values.size() / 2;
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+} // namespace
+
+float pflash_spread(const std::vector<float> & scores) {
+    std::vector<double> finite;
+    for (float score : scores) {
+        if (std::isfinite(score)) {
+            finite.push_back(score);
+        }
+    }
+    if (finite.empty()) {
+        return 0.0f;
+    }
+    const double centre = median(finite);
+    std::vector<double> distances;
+    double sum = 0.0;
+    for (double score : finite) {
+        distances.push_back(std::fabs(score - centre));
+        sum += distances.back();
+    }
+    double deviation = 1.4826 * median(distances);
+    if (deviation <= 0.0) {
+        deviation = 1.2533 * sum / finite.size();
+    }
+    double total = 0.0, weighted = 0.0;
+    for (double score : finite) {
+        const double weight = deviation > 0.0 ? (score - centre) / deviation - STANDS_OUT_Z : 0.0;
+        if (weight > 0.0) {
+            total    += weight;
+            weighted += weight * std::log(weight);
+        }
+    }
+    return total > 0.0 ? (float) std::exp(std::log(total) - weighted / total) : 0.0f;
+}
+
+pflash_ranking pflash_rank(const pflash_rank_input & input) {
+    pflash_ranking ranking;
+    ranking.order  = ranker(input).run();
+    ranking.budget = input.budget;
+    if (input.max_budget <= input.budget || input.sizes.size() < MIN_SPREAD_SPANS) {
+        return ranking;
+    }
+    ranking.spread = pflash_spread(input.scores.empty() ? input.bm25 : input.scores);
+    const auto kept  = pflash_take(ranking.order, input.sizes, input.budget);
+    const size_t fit = std::max<size_t>(1, std::count(kept.begin(), kept.end(), (uint8_t) 1));
+    const double needed = ranking.spread > 0.0f ? (double) input.budget * ranking.spread / fit : (double) input.max_budget;
+    if (needed > (double) input.budget) {
+        ranking.budget = needed < (double) input.max_budget ? (size_t) std::ceil(needed) : input.max_budget;
+        ranking.raised = ranking.budget > input.budget;
+    }
+    return ranking;
+}
+
+std::vector<uint8_t> pflash_take(
+        const std::vector<uint32_t> & order,
+        const std::vector<uint32_t> & sizes,
+        size_t budget,
+        const std::vector<uint8_t> & protect) {
+    std::vector<uint8_t> kept(sizes.size(), 0);
+    for (size_t s = 0; s < std::min(sizes.size(), protect.size()); s++) {
+        kept[s] = protect[s] != 0;
+    }
+    for (uint32_t s : order) {
+        if (s < sizes.size() && !kept[s] && sizes[s] <= budget) {
+            budget -= sizes[s];
+            kept[s] = 1;
+        }
+    }
+    return kept;
+}

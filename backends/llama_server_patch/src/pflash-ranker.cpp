@@ -1,0 +1,265 @@
+#include "pflash-ranker.h"
+
+#include "pflash-helper.h"
+#include "pflash-rank.h"
+#include "pflash-scorer.h"
+#include "pflash-select.h"
+#include "pflash-text.h"
+
+#include "ggml.h"
+#include "log.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <stdexcept>
+
+using json = common_json;
+
+static constexpr size_t  BLOCK_TOKENS         = 32;   // of the uniform scorer
+static constexpr int32_t SCORER_WINDOW_TOKENS = 1024;
+static constexpr int32_t SCORER_GPU_LAYERS    = 999;  // all, where there is a GPU
+
+namespace {
+
+// The spans of a segment, each with the tokens that start in it.
+struct spans_of {
+    std::vector<pflash_range> ranges; // bytes
+    std::vector<uint32_t>     of_token; // span of each token
+    std::vector<uint32_t>     open;     // unprotected tokens of each span
+
+    spans_of(const pflash_segment & segment, const uint8_t * protect) : ranges(pflash_spans(segment.text)) {
+        open.assign(ranges.size(), 0);
+        size_t span  = 0;
+        size_t begin = 0;
+        for (size_t i = 0; i < segment.token_end.size(); i++) {
+            // a token that goes on with a character stays with the one that began it
+            const bool starts_char = begin >= segment.text.size() || ((unsigned char) segment.text[begin] & 0xC0) != 0x80;
+            while (starts_char && span + 1 < ranges.size() && ranges[span].end <= begin) {
+                span++;
+            }
+            of_token.push_back((uint32_t) span);
+            if (!ranges.empty() && !protect[i]) {
+                open[span]++;
+            }
+            begin = segment.token_end[i];
+        }
+    }
+};
+
+} // namespace
+
+// the highest score among the scorer's tokens of each span; a span without a token of its own has none
+static std::vector<float> span_scores(const std::vector<pflash_range> & ranges, size_t offset, const pflash_scores & scores) {
+    std::vector<float> best(ranges.size(), std::numeric_limits<float>::quiet_NaN());
+    size_t span  = 0;
+    size_t begin = offset;
+    for (size_t i = 0; i < scores.token_end.size(); i++) {
+        while (span + 1 < ranges.size() && ranges[span].end <= begin) {
+            span++;
+        }
+        if (!(best[span] >= scores.score[i])) {
+            best[span] = scores.score[i];
+        }
+        begin = offset + scores.token_end[i];
+    }
+    return best;
+}
+
+pflash_ranker::pflash_ranker() = default;
+pflash_ranker::~pflash_ranker() = default;
+
+std::string pflash_ranker::start(const pflash_params & params, int32_t n_threads) {
+    if (params.scorer == PFLASH_SCORER_MODEL) {
+        std::string error;
+        model = pflash_attention_scorer::load(params.model, n_threads, SCORER_GPU_LAYERS, SCORER_WINDOW_TOKENS, error);
+        if (!model) {
+            return "--pflash-model " + params.model + " cannot score: " + error;
+        }
+    }
+    if (params.scorer == PFLASH_SCORER_EXTERNAL_HELPER) {
+        helper = std::make_unique<pflash_helper>(std::vector<std::string> { params.drafter });
+        helper->start();
+    }
+    return "";
+}
+
+bool pflash_ranker::has(pflash_scorer scorer) const {
+    switch (scorer) {
+        case PFLASH_SCORER_UNIFORM:
+        case PFLASH_SCORER_LEXICAL:         return true;
+        case PFLASH_SCORER_MODEL:           return model  != nullptr;
+        case PFLASH_SCORER_EXTERNAL_HELPER: return helper != nullptr;
+    }
+    return false;
+}
+
+double pflash_ranker::tokens_per_second(pflash_scorer scorer) const {
+    return scorer == PFLASH_SCORER_MODEL && model ? model->tokens_per_second() : 0.0;
+}
+
+std::string pflash_ranker::fingerprint(pflash_scorer scorer) const {
+    std::string name = pflash_scorer_name(scorer);
+    if (scorer == PFLASH_SCORER_MODEL && model) {
+        name += ":" + model->info().fingerprint;
+    }
+    return name;
+}
+
+pflash_pick pflash_ranker::pick(pflash_scorer scorer, const pflash_pick_input & input) {
+    const int64_t t_start = ggml_time_us();
+    pflash_pick pick;
+    try {
+        pick = scorer == PFLASH_SCORER_UNIFORM ? by_blocks(input) : by_spans(scorer, input);
+    } catch (const std::runtime_error & error) {
+        // one word: what follows a colon is for the log
+        pick.failure = error.what();
+        LOG_WRN("pflash: %s scorer: %s\n", pflash_scorer_name(scorer), error.what());
+        pick.failure.resize(std::min(pick.failure.find(':'), pick.failure.size()));
+        std::replace(pick.failure.begin(), pick.failure.end(), ' ', '_');
+    }
+    pick.time_us = ggml_time_us() - t_start;
+    return pick;
+}
+
+pflash_pick pflash_ranker::by_blocks(const pflash_pick_input & input) const {
+    const auto & segment = input.segment;
+    const size_t n = segment.token_end.size();
+    const std::vector<uint8_t> protect(input.protect, input.protect + n);
+    std::vector<uint8_t> starts(n, 0);
+    for (size_t i = 0; i < n; i++) {
+        const size_t begin = i == 0 ? 0 : segment.token_end[i - 1];
+        starts[i] = begin >= segment.text.size() || ((unsigned char) segment.text[begin] & 0xC0) != 0x80;
+    }
+    const auto blocks = pflash_blocks(protect, starts, BLOCK_TOKENS);
+    pflash_pick pick;
+    pick.budget = input.budget;
+    pick.keep.assign(n, 0);
+    for (int32_t i : pflash_select(pflash_uniform_scores(blocks.size()), blocks, protect, input.budget)) {
+        pick.keep[i] = 1;
+    }
+    return pick;
+}
+
+pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_input & input) {
+    const auto & segment = input.segment;
+    const size_t n = segment.token_end.size();
+    const spans_of spans(segment, input.protect);
+
+    pflash_rank_input rank;
+    rank.sizes      = spans.open;
+    rank.budget     = input.budget;
+    rank.max_budget = input.max_budget;
+    rank.bm25       = pflash_bm25(segment.text, spans.ranges, input.question);
+    rank.literals   = pflash_literal_spans(segment.text, spans.ranges, pflash_literals(input.question));
+    rank.leans      = pflash_leans(segment.text, spans.ranges);
+
+    pflash_pick pick;
+    std::vector<uint32_t> chosen; // by a helper that chooses for itself
+    if (scorer == PFLASH_SCORER_MODEL) {
+        // the ask is protected at the edges: what is between is read
+        size_t first = 0;
+        size_t last  = n;
+        while (first < n && input.protect[first]) {
+            first++;
+        }
+        while (last > first && input.protect[last - 1]) {
+            last--;
+        }
+        const size_t begin = first == 0 ? 0 : segment.token_end[first - 1];
+        const size_t end   = last == 0 ? 0 : segment.token_end[last - 1];
+        const auto scores = model->score(std::string_view(segment.text).substr(begin, end - begin), input.question,
+                                         input.deadline_us, input.should_stop);
+        pick.scored_tokens = last - first;
+        rank.scores = span_scores(spans.ranges, begin, scores);
+        for (size_t s = 0; s < rank.scores.size(); s++) {
+            if (std::isnan(rank.scores[s]) && rank.sizes[s] > 0) {
+                rank.scores[s] = 0.0f; // shorter than a token of the scorer
+            }
+        }
+    } else if (scorer == PFLASH_SCORER_EXTERNAL_HELPER) {
+        pflash_helper_request request;
+        request.text     = segment.text;
+        request.question = input.question;
+        for (const auto & range : spans.ranges) {
+            request.spans.emplace_back(range.begin, range.end);
+        }
+        const size_t n_open = std::count(input.protect, input.protect + n, (uint8_t) 0);
+        request.keep_ratio = n_open > 0 ? (float) input.budget / (float) n_open : 1.0f;
+        const int64_t left_ms = std::max<int64_t>(0, (input.deadline_us - ggml_time_us()) / 1000);
+        auto result = helper->score(request, std::chrono::milliseconds(left_ms));
+        if (!result.failure.empty()) {
+            throw std::runtime_error(result.failure);
+        }
+        pick.scored_tokens = n;
+        rank.scores = std::move(result.scores);
+        chosen      = std::move(result.keep);
+    }
+
+    std::vector<uint8_t> kept;
+    if (!chosen.empty()) {
+        kept.assign(spans.ranges.size(), 0);
+        size_t total = 0;
+        for (uint32_t s : chosen) {
+            kept[s] = 1;
+            total += rank.sizes[s];
+        }
+        if (total > input.budget) {
+            throw std::runtime_error("helper_over_budget");
+        }
+        pick.budget = input.budget;
+    } else {
+        const auto ranking = pflash_rank(rank);
+        pick.budget = ranking.budget;
+        kept = pflash_take(ranking.order, rank.sizes, ranking.budget);
+    }
+    pick.keep.assign(n, 0);
+    for (size_t i = 0; i < n; i++) {
+        pick.keep[i] = input.protect[i] || kept[spans.of_token[i]];
+    }
+    return pick;
+}
+
+void pflash_ranker::add_props(json & pflash) const {
+    if (model) {
+        pflash["scorer_model"] = json {
+            {"name",        model->info().name},
+            {"fingerprint", model->info().fingerprint},
+            {"layers",      json::array({ model->info().first_layer, model->info().last_layer })},
+            {"window",      model->info().window},
+            {"per_second",  model->tokens_per_second()},
+        };
+    }
+    if (helper) {
+        const auto counters = helper->counters();
+        json failures = json::object();
+        for (const auto & item : counters.failures) {
+            failures[item.first] = item.second;
+        }
+        pflash["helper"] = json {
+            {"requests", counters.requests},
+            {"answered", counters.answered},
+            {"started",  counters.started},
+            {"restarts", counters.restarts},
+            {"failures", failures},
+        };
+    }
+}
+
+std::string pflash_ranker::to_metrics() const {
+    if (!helper) {
+        return "";
+    }
+    const auto counters = helper->counters();
+    std::ostringstream out;
+    out << "# HELP llamacpp:pflash_helper_restarts_total Helper processes after the first\n"
+        << "# TYPE llamacpp:pflash_helper_restarts_total counter\n"
+        << "llamacpp:pflash_helper_restarts_total " << counters.restarts << "\n"
+        << "# HELP llamacpp:pflash_helper_failures_total Helper failures by kind\n"
+        << "# TYPE llamacpp:pflash_helper_failures_total counter\n";
+    for (const auto & item : counters.failures) {
+        out << "llamacpp:pflash_helper_failures_total{kind=\"" << item.first << "\"} " << item.second << "\n";
+    }
+    return out.str();
+}
