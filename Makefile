@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BACKEND ?= cpu
 
-.PHONY: setup tools build bench-model serve demo test test-slow lint lock clean
+.PHONY: setup tools build bench-model bench-pflash serve demo test test-slow lint lock clean
 
 setup: $(VENV)/.dev tools
 	$(BIN)/python -m flashlane.setup
@@ -30,6 +30,14 @@ build: $(VENV)/.dev tools
 bench-model: $(VENV)/.dev
 	$(BIN)/python -m flashlane.models qwen2.5-coder-1.5b
 
+$(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	touch $@
+
+# Hours on two cores, and best alone on the machine: ARGS="--only needles --quick 4" for a part.
+bench-pflash: setup bench-model $(VENV)/.bench
+	$(BIN)/python -m bench.pflash $(ARGS)
+
 serve: setup
 	$(BIN)/flashlane serve
 
@@ -52,6 +60,7 @@ LOCK = uv pip compile --quiet --universal --python-version 3.10 --generate-hashe
 lock:
 	$(LOCK) -o requirements/runtime.txt
 	$(LOCK) -c requirements/runtime.txt --group dev -o requirements/dev.txt
+	$(subst --extra bindings pyproject.toml,,$(LOCK)) -c requirements/dev.txt --group bench -o requirements/bench.txt
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

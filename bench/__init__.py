@@ -1,0 +1,1 @@
+"""Benchmarks: what is measured, against which goals, and what came out."""

@@ -1,0 +1,114 @@
+"""The parts of the benchmark, and the rows that they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+from bench.pflash import dialogue, qa, stall, survival, timing
+from bench.pflash.context import Context
+from bench.store import Json, Record
+
+
+@dataclass
+class Measured:
+    """Rows by kind; empty where no part that gives them was run."""
+
+    survival: list[survival.Row] = field(default_factory=list)
+    qa: list[qa.Row] = field(default_factory=list)
+    ttft: list[timing.Ttft] = field(default_factory=list)
+    cost: list[timing.Cost] = field(default_factory=list)
+    chat: list[dialogue.Turn] = field(default_factory=list)
+    stall: list[stall.Stall] = field(default_factory=list)
+
+
+_Row = survival.Row | qa.Row | timing.Ttft | timing.Cost | dialogue.Turn | stall.Stall
+
+
+@dataclass(frozen=True)
+class Part:
+    """`rows` is the field of `Measured` that it fills, `row` what that holds."""
+
+    name: str
+    about: str
+    rows: str
+    row: Callable[..., _Row]
+    find: Callable[[Context], Sequence[_Row]]
+
+    def measure(self, context: Context) -> Record:
+        found: list[Json] = [asdict(row) for row in self.find(context)]
+        return {"rows": found}
+
+    def add(self, record: Record, measured: Measured) -> None:
+        """Puts the rows of a record that `measure` gave into `measured`."""
+        rows = record["rows"]
+        assert isinstance(rows, list)
+        getattr(measured, self.rows).extend(self.row(**r) for r in rows if isinstance(r, dict))
+
+
+PARTS = (
+    Part(
+        "needles",
+        "a fact whose question uses its words, 2k-16k tokens, 104 cases",
+        "survival",
+        survival.Row,
+        partial(survival.measure, part="needles"),
+    ),
+    Part(
+        "paraphrase",
+        "a fact whose question shares no content word with it, 88 cases",
+        "survival",
+        survival.Row,
+        partial(survival.measure, part="paraphrase"),
+    ),
+    Part(
+        "two-hop",
+        "two facts that one question needs, and a fact corrected later, 76 cases",
+        "survival",
+        survival.Row,
+        partial(survival.measure, part="two-hop"),
+    ),
+    Part(
+        "squad",
+        "SQuAD in 3.6k-token contexts: support kept, answers, 108 questions",
+        "qa",
+        qa.Row,
+        partial(qa.measure, part="squad"),
+    ),
+    Part(
+        "hotpot",
+        "HotpotQA likewise: both paragraphs' support, 108 questions",
+        "qa",
+        qa.Row,
+        partial(qa.measure, part="hotpot"),
+    ),
+    Part(
+        "ttft",
+        "time to first token at 4k and 8k against the full prompt, 5 groups each",
+        "ttft",
+        timing.Ttft,
+        timing.measure_ttft,
+    ),
+    Part(
+        "scorer-cost",
+        "the scorer's time against its own plain prefill",
+        "cost",
+        timing.Cost,
+        timing.measure_cost,
+    ),
+    Part(
+        "chat",
+        "ten turns over one document, with PFlash and the KV cache together and alone",
+        "chat",
+        dialogue.Turn,
+        dialogue.measure,
+    ),
+    Part(
+        "stall",
+        "decoding of one request while another's 16k prompt is scored",
+        "stall",
+        stall.Stall,
+        stall.measure,
+    ),
+)
