@@ -18,8 +18,11 @@ def server_command(
     server: Path,
     model: Path,
     known_flags: frozenset[str] = frozenset(_OPTIONAL),
+    scorer: Path | None = None,
 ) -> list[str]:
     """Arguments that start `server` as backend `name`. Holds no key: see `server_environment`.
+
+    `scorer` is the file that `pflash.model` names.
 
     llama-server's `-c` is shared by its slots, so it gets `context_tokens` for each of them. The
     user's own `args` come last: where a flag is given twice, llama-server takes the last.
@@ -30,7 +33,10 @@ def server_command(
     if backend.threads is not None:
         command += ["--threads", str(backend.threads)]
     command += [flag for flag in _OPTIONAL if flag in known_flags]
-    for key, value in backend.pflash.model_dump(exclude_none=True).items():
+    pflash = backend.pflash.model_dump(exclude_none=True)
+    if scorer is not None:
+        pflash["model"] = scorer
+    for key, value in pflash.items():
         command += [f"--pflash-{key.replace('_', '-')}", str(value)]
     for key, value in backend.kvflash.model_dump(exclude_none=True).items():
         flag = "--kvflash" if key == "budget" else f"--kvflash-{key.replace('_', '-')}"

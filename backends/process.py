@@ -52,11 +52,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Program:
-    """What to run: the server, its model file, and the flags that the server knows."""
+    """What to run: the server, its model file, the flags that it knows, PFlash's model file."""
 
     server: Path
     model: Path
     known_flags: frozenset[str]
+    scorer: Path | None = None
 
 
 class ServerProcess:
@@ -186,7 +187,12 @@ class ServerProcess:
         except LookupError as error:
             raise ControlError(f"backend {self.name!r}: {error}") from error
         command = server_command(
-            self.name, self.config, program.server, program.model, program.known_flags
+            self.name,
+            self.config,
+            program.server,
+            program.model,
+            program.known_flags,
+            program.scorer,
         )
         sink = open_log(self.log_path)
         begin = os.fstat(sink).st_size

@@ -31,6 +31,7 @@ from flashlane.backends.orphans import end_orphans, note_children
 from flashlane.backends.process import Limits, Program, ServerProcess
 from flashlane.config import BackendConfig, ConfigError, FlashlaneConfig, load_config
 from flashlane.models import ModelError, ensure_model
+from flashlane.scorer import SCORER_MODEL, ensure_scorer
 
 log = logging.getLogger("flashlane.supervisor")
 
@@ -264,6 +265,7 @@ def find_program(name: str, backend: BackendConfig) -> Program:
     """Server and model of a backend, both present. Raises `ControlError`."""
     try:
         model = ensure_model(backend.model)
+        scorer = _scorer(backend)
     except ModelError as error:
         raise ControlError(f"backend {name!r}: {error}") from error
     server = Path(backend.server).expanduser().resolve() if backend.server else _cached_engine()
@@ -273,7 +275,15 @@ def find_program(name: str, backend: BackendConfig) -> Program:
             f"backend {name!r}: {what} is not there to be run; build it with `flashlane build`, or "
             f"set flashlane.backends.{name}.server to the path of a llama-server"
         )
-    return Program(server, model, _known_flags(server, server.stat().st_mtime_ns))
+    return Program(server, model, _known_flags(server, server.stat().st_mtime_ns), scorer)
+
+
+def _scorer(backend: BackendConfig) -> Path | None:
+    """The file of `pflash.model`: a path, a known name, or the scorer that set-up makes."""
+    if backend.pflash.score != "model":
+        return None
+    named = backend.pflash.model or SCORER_MODEL
+    return ensure_scorer() if named == SCORER_MODEL else ensure_model(named)
 
 
 def _cached_engine() -> Path | None:

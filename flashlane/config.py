@@ -50,7 +50,7 @@ class PFlashConfig(_Section):
 
     mode: Literal["off", "auto", "always"] | None = None
     keep_ratio: Ratio | None = None
-    score: Literal["uniform", "external-helper", "model"] | None = None
+    score: Literal["uniform", "lexical", "external-helper", "model"] | None = None
     model: str | None = None
     drafter: str | None = None
     min_tokens: Tokens | None = None
@@ -58,6 +58,9 @@ class PFlashConfig(_Section):
     protected_prefix: Tokens | None = None
     protected_suffix: Tokens | None = None
     timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] | None = None
+    adaptive: Ratio | None = None
+    marker: str | None = None
+    debug_dir: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -142,6 +145,8 @@ class FlashlaneConfig(_Section):
     backends: dict[str, BackendConfig] = Field(default_factory=dict)
     memory_budget_mb: Annotated[int, Field(ge=1)] | None = None
     lanes: dict[str, LaneGroups] = Field(default_factory=dict)
+    compressor: str | None = None
+    """The backend that compresses for lanes whose engines are not flashlane's."""
     policy: PolicyConfig = PolicyConfig()
     route_log: RouteLogConfig = RouteLogConfig()
 
@@ -163,6 +168,7 @@ def load_config(path: Path) -> FlashlaneConfig:
     except ValidationError as error:
         raise ConfigError(f"{path.name}: {_sentence(error)}") from error
     _check_backends(path, config)
+    _check_compressor(path, config)
     _check_lanes(path, config, {d.model_name for d in _deployments(document)})
     return config
 
@@ -277,6 +283,18 @@ def _check_backends(path: Path, config: FlashlaneConfig) -> None:
                 "already; give each backend a port of its own"
             )
         ports[backend.port] = name
+
+
+def _check_compressor(path: Path, config: FlashlaneConfig) -> None:
+    if config.compressor is None:
+        return
+    backend = config.backends.get(config.compressor)
+    if backend is None or backend.pflash.mode in (None, "off"):
+        able = [name for name, b in config.backends.items() if b.pflash.mode not in (None, "off")]
+        raise ConfigError(
+            f"{path.name}: flashlane.compressor is {config.compressor!r}; it must name a backend "
+            f"whose pflash.mode is auto or always: {', '.join(able) or 'there is none'}"
+        )
 
 
 def _check_lanes(path: Path, config: FlashlaneConfig, groups: set[str]) -> None:

@@ -61,9 +61,12 @@ def lane_options(
         if group is None:
             continue
         backends = group_backends(config, deployments, group)
-        if lane != "direct" and not compresses(backends):
+        at_proxy = config.compressor is not None and not any(backends)
+        if lane != "direct" and not (at_proxy or compresses(backends)):
             continue
         speeds = [b.speeds for b in backends if b is not None]
+        if at_proxy and lane != "direct" and config.compressor:
+            speeds.append(config.backends[config.compressor].speeds)
         prefill = min(
             (s.prefill_tokens_per_s for s in speeds if s.prefill_tokens_per_s),
             default=DEFAULT_PREFILL_TOKENS_PER_S,

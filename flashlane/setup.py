@@ -1,4 +1,4 @@
-"""Set-up: engine, Python bindings, model, master key. A step that is done already costs nothing."""
+"""Set-up: engine, Python bindings, model, scorer, master key. A step done before costs nothing."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from flashlane.bindings import ensure_bindings
 from flashlane.models import DEFAULT_MODEL, ModelError, ensure_model
 from flashlane.packages import say
 from flashlane.paths import state_dir
+from flashlane.scorer import ensure_scorer
 
 
 def ensure_master_key() -> str:
@@ -39,13 +40,15 @@ def ensure_master_key() -> str:
 
 def run_setup(backend: str = "cpu", model: str = DEFAULT_MODEL) -> tuple[Path, Path]:
     """(llama-server, model file). Raises `BuildError` or `ModelError` with one sentence."""
-    say("[1/4] engine: the patched llama-server")
+    say("[1/5] engine: the patched llama-server")
     server = ensure_engine(backend)
-    say("[2/4] bindings: llama_cpp on the engine's libraries")
+    say("[2/5] bindings: llama_cpp on the engine's libraries")
     ensure_bindings(server, say)
-    say(f"[3/4] model: {model}")
+    say(f"[3/5] model: {model}")
     path = ensure_model(model)
-    say("[4/4] master key")
+    say("[4/5] scorer: the small model by which PFlash reads a prompt")
+    ensure_scorer(say)
+    say("[5/5] master key")
     ensure_master_key()
     return server, path
 

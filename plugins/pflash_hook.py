@@ -7,16 +7,27 @@ field that it does not know.
 
 from __future__ import annotations
 
+import logging
+import os
 from typing import Any
 
 from litellm.integrations.custom_logger import CustomLogger
 
+from flashlane.backends.command import api_key
+from flashlane.compress import CompressError, compress, material
+from flashlane.flight import Flight
 from flashlane.router import group_backends
-from flashlane.runtime import runtime_or_none, sole
+from flashlane.runtime import Runtime, runtime_or_none, sole
+
+log = logging.getLogger("flashlane.pflash")
 
 
 class PFlashHook(CustomLogger):
-    """Writes `pflash` and `timings_on_finish` into the request's `extra_body`."""
+    """Writes `pflash` and `timings_on_finish` into the request's `extra_body`.
+
+    Where the lane's engine is not ours, the prompt itself is shortened by the backend that the
+    config names as compressor.
+    """
 
     async def async_pre_call_hook(
         self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
@@ -24,9 +35,12 @@ class PFlashHook(CustomLogger):
         state = runtime_or_none()
         flight = state.flights.of(data) if state else None
         decision = flight.decision if flight else None
-        if state is None or decision is None:
+        if state is None or flight is None or decision is None:
             return data
         backends = group_backends(state.config, state.deployments, decision.group)
+        if not any(backends) and decision.lane != "direct":
+            await _compress_here(state, flight, data)
+            return data
         if not backends or any(backend is None for backend in backends):
             return data
         extra = data.get("extra_body")
@@ -44,6 +58,37 @@ class PFlashHook(CustomLogger):
             if decision.min_keep_tokens is not None:
                 extra["pflash"]["min_keep_tokens"] = decision.min_keep_tokens
         return data
+
+
+async def _compress_here(state: Runtime, flight: Flight, data: dict[str, Any]) -> None:
+    """Shorten the prompt in `data`. A failure leaves it whole, and its record says why."""
+    name, decision = state.config.compressor, flight.decision
+    if name is None or decision is None:
+        return
+    found = material(data, flight.endpoint)  # type: ignore[arg-type]
+    if found is None:
+        flight.timings["pflash"] = {"reason": "prompt_shape"}
+        return
+    backend = state.config.backends[name]
+    try:
+        await state.ensure_backend(name)
+        answer = await compress(
+            backend.base_url,
+            api_key(backend, os.environ),
+            found.messages,
+            decision.keep_ratio,
+            decision.min_keep_tokens,
+        )
+    except (CompressError, LookupError, RuntimeError) as error:
+        reason = str(error) if isinstance(error, CompressError) else "compressor_down"
+        log.warning("pflash at the proxy left a prompt whole: %s", reason)
+        flight.timings["pflash"] = {"reason": reason}
+        return
+    data.update(found.put_back(answer["messages"]))
+    flight.timings["pflash"] = {
+        key: answer.get(key)
+        for key in ("scorer", "original_tokens", "kept_tokens", "score_ms", "reason")
+    }
 
 
 handler = sole(PFlashHook)

@@ -55,6 +55,14 @@ def test_flash_settings_become_flags_and_own_args_come_last() -> None:
     assert command[-1] == "--jinja"
 
 
+def test_the_scorers_file_takes_the_place_of_its_name() -> None:
+    backend = BackendConfig(model="m", port=1, pflash=PFlashConfig(score="model", model="smollm2"))
+    command = server_command("b", backend, Path("s"), Path("m"), scorer=Path("/q8.gguf"))
+    pairs = _pairs(command)
+    assert pairs["--pflash-score"] == "model"
+    assert pairs["--pflash-model"] == "/q8.gguf"
+
+
 def test_the_key_travels_in_the_environment_and_the_proxys_keys_do_not() -> None:
     backend = BackendConfig(model="m", port=1, api_key_env="MY_SECRET")
     outside = {

@@ -109,8 +109,11 @@ def test_a_document_that_imitates_the_template(server: Engine) -> None:
         ({"logprobs": True}, "logprobs"),
         ({"n": 2}, "several_answers"),
         ({"pflash": {"mode": "off"}}, "off"),
-        ({"pflash_keep_ratio": 1.0}, "nothing_to_drop"),
-        ({"pflash_keep_ratio": 0.01, "pflash_min_keep_tokens": 0}, "insufficient_middle_budget"),
+        ({"pflash": {"mode": "always", "keep_ratio": 1.0}}, "nothing_to_drop"),
+        (
+            {"pflash": {"mode": "always", "keep_ratio": 0.01, "min_keep_tokens": 0}},
+            "insufficient_middle_budget",
+        ),
     ],
 )
 def test_reasons_not_to_compress(server: Engine, fields: dict[str, Any], reason: str) -> None:

@@ -25,6 +25,7 @@ const char * pflash_mode_name(pflash_mode mode) {
 const char * pflash_scorer_name(pflash_scorer scorer) {
     switch (scorer) {
         case PFLASH_SCORER_UNIFORM:         return "uniform";
+        case PFLASH_SCORER_LEXICAL:         return "lexical";
         case PFLASH_SCORER_EXTERNAL_HELPER: return "external-helper";
         case PFLASH_SCORER_MODEL:           return "model";
     }
@@ -95,16 +96,16 @@ void flashlane_add_args(const std::function<void(common_arg)> & add_opt) {
         [](common_params &, const std::string & value) {
             flashlane_params_get().pflash.keep_ratio = parse_ratio("--pflash-keep-ratio", value);
         }), "LLAMA_ARG_PFLASH_KEEP_RATIO");
-    add(common_arg({ "--pflash-score" }, "uniform|external-helper|model",
+    add(common_arg({ "--pflash-score" }, "uniform|lexical|external-helper|model",
         "PFlash: what ranks the tokens (default: uniform)",
         [](common_params &, const std::string & value) {
-            for (auto scorer : { PFLASH_SCORER_UNIFORM, PFLASH_SCORER_EXTERNAL_HELPER, PFLASH_SCORER_MODEL }) {
+            for (auto scorer : { PFLASH_SCORER_UNIFORM, PFLASH_SCORER_LEXICAL, PFLASH_SCORER_EXTERNAL_HELPER, PFLASH_SCORER_MODEL }) {
                 if (value == pflash_scorer_name(scorer)) {
                     flashlane_params_get().pflash.scorer = scorer;
                     return;
                 }
             }
-            refuse("--pflash-score", value, "uniform, external-helper or model");
+            refuse("--pflash-score", value, "uniform, lexical, external-helper or model");
         }), "LLAMA_ARG_PFLASH_SCORE");
     add(common_arg({ "--pflash-model" }, "FILE",
         "PFlash: GGUF file of the scorer model, for --pflash-score model",
@@ -133,12 +134,12 @@ void flashlane_add_args(const std::function<void(common_arg)> & add_opt) {
             flashlane_params_get().pflash.min_keep_tokens = parse_int("--pflash-min-keep-tokens", value, 0, INT32_MAX);
         }), "LLAMA_ARG_PFLASH_MIN_KEEP_TOKENS");
     add(common_arg({ "--pflash-protected-prefix" }, "N",
-        "PFlash: tokens never dropped at the start of the prompt and of each user message (default: 64)",
+        "PFlash: tokens never dropped at the start of the prompt (default: 64)",
         [](common_params &, const std::string & value) {
             flashlane_params_get().pflash.protected_prefix = parse_int("--pflash-protected-prefix", value, 0, INT32_MAX);
         }), "LLAMA_ARG_PFLASH_PROTECTED_PREFIX");
     add(common_arg({ "--pflash-protected-suffix" }, "N",
-        "PFlash: tokens never dropped at the end of the prompt and of each user message (default: 256)",
+        "PFlash: tokens never dropped at the end of the prompt (default: 64)",
         [](common_params &, const std::string & value) {
             flashlane_params_get().pflash.protected_suffix = parse_int("--pflash-protected-suffix", value, 0, INT32_MAX);
         }), "LLAMA_ARG_PFLASH_PROTECTED_SUFFIX");
@@ -147,6 +148,26 @@ void flashlane_add_args(const std::function<void(common_arg)> & add_opt) {
         [](common_params &, const std::string & value) {
             flashlane_params_get().pflash.timeout_ms = parse_int("--pflash-timeout-ms", value, 1, INT32_MAX);
         }), "LLAMA_ARG_PFLASH_TIMEOUT_MS");
+
+    add(common_arg({ "--pflash-adaptive" }, "R",
+        "PFlash: share that spread evidence may raise the keep ratio to, 0 = never (default: 0)",
+        [](common_params &, const std::string & value) {
+            flashlane_params_get().pflash.adaptive = value == "0" ? 0.0f : parse_ratio("--pflash-adaptive", value);
+        }), "LLAMA_ARG_PFLASH_ADAPTIVE");
+    add(common_arg({ "--pflash-marker" }, "TEXT",
+        "PFlash: text that stands where text was dropped, such as ' [...] ' (default: none)",
+        [](common_params &, const std::string & value) {
+            flashlane_params_get().pflash.marker = value;
+        }), "LLAMA_ARG_PFLASH_MARKER");
+    add(common_arg({ "--pflash-debug-dir" }, "DIR",
+        "PFlash: folder for a private file per compressed prompt with the kept ranges, no text (default: none)",
+        [](common_params &, const std::string & value) {
+            std::error_code error;
+            if (!std::filesystem::is_directory(value, error)) {
+                refuse("--pflash-debug-dir", value, "an existing folder");
+            }
+            flashlane_params_get().pflash.debug_dir = value;
+        }), "LLAMA_ARG_PFLASH_DEBUG_DIR");
 
     add(common_arg({ "--kvflash" }, "N|auto",
         "KVFlash: tokens that idle slots may keep resident, 0 = off (default: 0)",
@@ -204,10 +225,8 @@ std::string flashlane_check(const flashlane_params & params) {
     if (pflash.scorer == PFLASH_SCORER_EXTERNAL_HELPER && pflash.drafter.empty()) {
         return "--pflash-score external-helper needs --pflash-drafter PROGRAM; give the helper or use --pflash-score uniform";
     }
-    // A scorer that this build does not have must not quietly become another one.
-    if (pflash.scorer != PFLASH_SCORER_UNIFORM) {
-        return std::string("--pflash-score ") + pflash_scorer_name(pflash.scorer) +
-               " is not part of this build; use --pflash-score uniform";
+    if (pflash.adaptive > 0.0f && pflash.adaptive < pflash.keep_ratio) {
+        return "--pflash-adaptive is below --pflash-keep-ratio; it must be above it, or 0";
     }
     if (kvflash.budget != 0) {
         const std::string budget = kvflash.budget < 0 ? "auto" : std::to_string(kvflash.budget);

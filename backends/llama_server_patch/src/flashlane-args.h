@@ -17,6 +17,7 @@ enum pflash_mode {
 
 enum pflash_scorer {
     PFLASH_SCORER_UNIFORM,
+    PFLASH_SCORER_LEXICAL,
     PFLASH_SCORER_EXTERNAL_HELPER,
     PFLASH_SCORER_MODEL,
 };
@@ -27,9 +28,12 @@ struct pflash_params {
     float         keep_ratio       = 0.5f;  // kept / original tokens of the compressible part, in (0, 1]
     int32_t       min_tokens       = 2048;  // auto: compressible tokens from which on it compresses
     int32_t       min_keep_tokens  = 256;   // tokens of the whole prompt that are kept at least
-    int32_t       protected_prefix = 64;    // tokens at the start of the prompt and of each user message
-    int32_t       protected_suffix = 256;   // tokens at the end of the prompt and of each user message
+    int32_t       protected_prefix = 64;    // tokens at the start of the prompt
+    int32_t       protected_suffix = 64;    // tokens at the end of the prompt
     int32_t       timeout_ms       = 10000; // scorers that take time
+    float         adaptive         = 0.0f;  // share that spread evidence may raise keep_ratio to, 0 = off
+    std::string   marker;                   // stands where text was dropped, empty = nothing does
+    std::string   debug_dir;                // folder for the kept ranges, empty = off
     std::string   model;                    // GGUF file of the scorer
     std::string   drafter;                  // helper program
 };

@@ -18,8 +18,18 @@
 using json = common_json;
 
 static constexpr size_t  BLOCK_TOKENS         = 32;   // of the uniform scorer
-static constexpr int32_t SCORER_WINDOW_TOKENS = 1024;
+static constexpr uint32_t MAX_LOOSE_TOKENS    = 2;    // protected in a span that may go: blanks beside an ask
 static constexpr int32_t SCORER_GPU_LAYERS    = 999;  // all, where there is a GPU
+
+// Where a token's text starts: vocabularies put the blank before a word into the word's token, and a
+// span's trailing blanks belong to the span.
+static size_t text_begin(std::string_view text, size_t begin, size_t end) {
+    size_t i = begin;
+    while (i < end && (text[i] == ' ' || text[i] == '\t')) {
+        i++;
+    }
+    return i < end ? i : begin;
+}
 
 namespace {
 
@@ -28,35 +38,49 @@ struct spans_of {
     std::vector<pflash_range> ranges; // bytes
     std::vector<uint32_t>     of_token; // span of each token
     std::vector<uint32_t>     open;     // unprotected tokens of each span
+    std::vector<uint32_t>     closed;   // protected ones
 
     spans_of(const pflash_segment & segment, const uint8_t * protect) : ranges(pflash_spans(segment.text)) {
         open.assign(ranges.size(), 0);
+        closed.assign(ranges.size(), 0);
         size_t span  = 0;
         size_t begin = 0;
         for (size_t i = 0; i < segment.token_end.size(); i++) {
             // a token that goes on with a character stays with the one that began it
-            const bool starts_char = begin >= segment.text.size() || ((unsigned char) segment.text[begin] & 0xC0) != 0x80;
-            while (starts_char && span + 1 < ranges.size() && ranges[span].end <= begin) {
+            const size_t first = text_begin(segment.text, begin, segment.token_end[i]);
+            const bool starts_char = first >= segment.text.size() || ((unsigned char) segment.text[first] & 0xC0) != 0x80;
+            while (starts_char && span + 1 < ranges.size() && ranges[span].end <= first) {
                 span++;
             }
             of_token.push_back((uint32_t) span);
-            if (!ranges.empty() && !protect[i]) {
-                open[span]++;
-            }
+            (protect[i] ? closed : open)[span]++;
             begin = segment.token_end[i];
         }
+    }
+
+    // Spans that a guard cuts: their rest comes first, so that no sentence is left in pieces.
+    std::vector<uint32_t> begun() const {
+        std::vector<uint32_t> found;
+        for (uint32_t s = 0; s < ranges.size(); s++) {
+            if (open[s] > 0 && closed[s] > MAX_LOOSE_TOKENS) {
+                found.push_back(s);
+            }
+        }
+        return found;
     }
 };
 
 } // namespace
 
 // the highest score among the scorer's tokens of each span; a span without a token of its own has none
-static std::vector<float> span_scores(const std::vector<pflash_range> & ranges, size_t offset, const pflash_scores & scores) {
+static std::vector<float> span_scores(
+        std::string_view text, const std::vector<pflash_range> & ranges, size_t offset, const pflash_scores & scores) {
     std::vector<float> best(ranges.size(), std::numeric_limits<float>::quiet_NaN());
     size_t span  = 0;
     size_t begin = offset;
     for (size_t i = 0; i < scores.token_end.size(); i++) {
-        while (span + 1 < ranges.size() && ranges[span].end <= begin) {
+        const size_t first = text_begin(text, begin, offset + scores.token_end[i]);
+        while (span + 1 < ranges.size() && ranges[span].end <= first) {
             span++;
         }
         if (!(best[span] >= scores.score[i])) {
@@ -73,7 +97,7 @@ pflash_ranker::~pflash_ranker() = default;
 std::string pflash_ranker::start(const pflash_params & params, int32_t n_threads) {
     if (params.scorer == PFLASH_SCORER_MODEL) {
         std::string error;
-        model = pflash_attention_scorer::load(params.model, n_threads, SCORER_GPU_LAYERS, SCORER_WINDOW_TOKENS, error);
+        model = pflash_attention_scorer::load(params.model, n_threads, SCORER_GPU_LAYERS, PFLASH_SCORER_WINDOW, error);
         if (!model) {
             return "--pflash-model " + params.model + " cannot score: " + error;
         }
@@ -172,7 +196,7 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
         const auto scores = model->score(std::string_view(segment.text).substr(begin, end - begin), input.question,
                                          input.deadline_us, input.should_stop);
         pick.scored_tokens = last - first;
-        rank.scores = span_scores(spans.ranges, begin, scores);
+        rank.scores = span_scores(segment.text, spans.ranges, begin, scores);
         for (size_t s = 0; s < rank.scores.size(); s++) {
             if (std::isnan(rank.scores[s]) && rank.sizes[s] > 0) {
                 rank.scores[s] = 0.0f; // shorter than a token of the scorer
@@ -212,7 +236,9 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
     } else {
         const auto ranking = pflash_rank(rank);
         pick.budget = ranking.budget;
-        kept = pflash_take(ranking.order, rank.sizes, ranking.budget);
+        std::vector<uint32_t> order = spans.begun();
+        order.insert(order.end(), ranking.order.begin(), ranking.order.end());
+        kept = pflash_take(order, rank.sizes, ranking.budget);
     }
     pick.keep.assign(n, 0);
     for (size_t i = 0; i < n; i++) {

@@ -230,7 +230,7 @@ private:
             lines.push_back(next);
         }
         const size_t n = lines.size();
-        size_t n_code = 0, n_flowing = 0, n_full = 0, n_bytes = 0, longest = 0;
+        size_t n_code = 0, n_flowing = 0, n_full = 0, n_alike = 0, n_bytes = 0, longest = 0;
         for (const auto & line : lines) {
             n_code += is_code(line.content);
             n_bytes += line.content.size();
@@ -247,11 +247,13 @@ private:
             const auto before = lines[i - 1].content, line = lines[i].content;
             const auto next   = pflash_char_at(line, 0).code;
             n_flowing += pflash_is_lower(next) || pflash_is_unspaced(next) || before.back() == '-';
+            n_alike += before.substr(0, before.find(' ')) == line.substr(0, line.find(' ')); // as lines of a log are
             // the next word would not have fitted
             n_full += before.size() + 1 + std::min(line.find(' '), (size_t) 12) + 4 >= longest;
         }
         n_bytes -= lines.back().content.size();
-        const bool wrapped = n > 1 && n_bytes >= MIN_WRAPPED_BYTES * (n - 1) && 5 * n_flowing >= 2 * (n - 1) && 4 * n_full >= 3 * (n - 1);
+        const bool wrapped = n > 1 && n_bytes >= MIN_WRAPPED_BYTES * (n - 1) && 5 * n_flowing >= 2 * (n - 1) && 4 * n_full >= 3 * (n - 1) &&
+            2 * n_alike < n - 1;
         std::vector<size_t> cuts;
         if (wrapped) {
             pflash_cut_sentences(text, first.begin, lines.back().end, cuts);

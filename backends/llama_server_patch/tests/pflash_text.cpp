@@ -64,6 +64,8 @@ static void test_spans() {
     check_spans("Он жил на ул. Ленина в г. Москве. Потом он уехал.", { "Он жил на ул. Ленина в г. Москве. ", "Потом он уехал." });
     check_spans("A line of wrapped prose that goes on to\nthe next line and holds two sentences. The\nsecond starts there and ends\nhere.\n",
         { "A line of wrapped prose that goes on to\nthe next line and holds two sentences. ", "The\nsecond starts there and ends\nhere.\n" });
+    check_spans("job 0001 finished with status 1 after 12 ms\njob 0002 finished with status 0 after 18 ms\njob 0003 finished with status 2 after 15 ms\n",
+        { "job 0001 finished with status 1 after 12 ms\n", "job 0002 finished with status 0 after 18 ms\n", "job 0003 finished with status 2 after 15 ms\n" });
     check_spans("# Title\n\nA first sentence here. A second sentence.\n", { "# Title\n\nA first sentence here. ", "A second sentence.\n" });
     check_spans("2024-01-01 10:00:00 ERROR Lost it. Retrying now\n2024-01-01 10:00:01 INFO Found it. Going on\n\tat com.example.Main(Main.java:3)\n",
         { "2024-01-01 10:00:00 ERROR Lost it. Retrying now\n", "2024-01-01 10:00:01 INFO Found it. Going on\n", "\tat com.example.Main(Main.java:3)\n" });

@@ -1,0 +1,204 @@
+#include "pflash-choose.h"
+
+#include "pflash-select.h"
+
+#include <algorithm>
+#include <cmath>
+
+using json = common_json;
+
+static constexpr size_t MIN_BUDGET_TOKENS = 64;    // less would be a deleted middle
+static constexpr double MIN_SAVING_MS     = 200.0; // auto: less is not worth another answer
+static constexpr double MIN_SAVING_SHARE  = 0.1;   // auto: of the time that the whole prompt takes
+
+static constexpr const char * FINGERPRINT_WHOLE = "whole";
+
+pflash_chooser::pflash_chooser(pflash_params params, pflash_ranker & ranker, pflash_stats & stats) :
+    params(std::move(params)), ranker(ranker), stats(stats) {}
+
+std::string pflash_chooser::fingerprint(const pflash_policy & policy, const std::string & context) const {
+    return ranker.fingerprint(policy.scorer) + "|" + std::to_string(policy.keep_ratio) + "|" +
+           std::to_string(policy.min_keep_tokens) + "|" + std::to_string(params.adaptive) + "|" +
+           std::to_string(params.protected_prefix) + "|" + std::to_string(params.protected_suffix) + "|" + context;
+}
+
+// Whether dropping `n_dropped` of `n_scored` tokens saves time by a margin, as far as speeds are known.
+bool pflash_chooser::pays(const pflash_policy & policy, size_t n_scored, size_t n_dropped) const {
+    const double prefill = stats.prefill_per_second();
+    if (prefill <= 0.0) {
+        return true;
+    }
+    const bool   timed     = policy.scorer == PFLASH_SCORER_MODEL || policy.scorer == PFLASH_SCORER_EXTERNAL_HELPER;
+    const double trial     = ranker.tokens_per_second(policy.scorer);
+    const double scoring   = !timed ? 0.0 : trial > 0.0 ? trial : stats.scoring_per_second();
+    const double cost_ms   = scoring > 0.0 ? 1000.0 * n_scored / scoring : 0.0;
+    const double whole_ms  = 1000.0 * n_scored / prefill;
+    const double saving_ms = 1000.0 * n_dropped / prefill - cost_ms;
+    return saving_ms > MIN_SAVING_MS && saving_ms > MIN_SAVING_SHARE * whole_ms;
+}
+
+// An earlier choice holds only while everything that is protected now is in it.
+bool pflash_chooser::use_mask(
+        const std::string & fingerprint, const pflash_prompt & prompt, const pflash_segment & segment,
+        const std::vector<llama_token> & tokens, std::vector<uint8_t> & keep) {
+    const auto found = masks.find(tokens.data(), segment.begin, segment.end, fingerprint);
+    if (!found) {
+        return false;
+    }
+    std::vector<uint8_t> mask(segment.end - segment.begin, 0);
+    for (const auto & range : *found) {
+        std::fill(mask.begin() + range.begin, mask.begin() + range.end, (uint8_t) 1);
+    }
+    for (size_t i = 0; i < mask.size(); i++) {
+        if (prompt.protect[segment.begin + i] && !mask[i]) {
+            return false;
+        }
+    }
+    std::copy(mask.begin(), mask.end(), keep.begin() + segment.begin);
+    return true;
+}
+
+static std::vector<pflash_range> ranges_of(const uint8_t * keep, size_t n) {
+    std::vector<pflash_range> ranges;
+    for (size_t i = 0; i < n;) {
+        size_t j = i;
+        while (j < n && keep[j] == keep[i]) {
+            j++;
+        }
+        if (keep[i]) {
+            ranges.push_back({ i, j });
+        }
+        i = j;
+    }
+    return ranges;
+}
+
+void pflash_chooser::saw_whole(const pflash_prompt & prompt, const std::vector<llama_token> & tokens) {
+    for (const auto & segment : prompt.segments) {
+        masks.put(tokens.data(), segment.begin, segment.end, FINGERPRINT_WHOLE, { { 0, segment.end - segment.begin } });
+    }
+}
+
+pflash_choice pflash_chooser::choose(
+        const pflash_policy            & policy,
+        const pflash_prompt            & prompt,
+        const std::vector<llama_token> & tokens,
+        const std::string              & context) {
+    pflash_choice choice;
+    choice.keep.assign(tokens.size(), 1);
+    if (!prompt.refused.empty()) {
+        choice.reason = prompt.refused;
+        return choice;
+    }
+
+    // what was chosen before
+    const std::string fingerprint = this->fingerprint(policy, context);
+    std::vector<const pflash_segment *> fresh;
+    bool seen_whole = false;
+    for (const auto & segment : prompt.segments) {
+        if (use_mask(fingerprint, prompt, segment, tokens, choice.keep)) {
+            choice.mask_hits++;
+        } else if (policy.mode == PFLASH_MODE_AUTO && masks.find(tokens.data(), segment.begin, segment.end, FINGERPRINT_WHOLE)) {
+            seen_whole = true;
+        } else if (prompt.n_open(segment) > 0) {
+            fresh.push_back(&segment);
+        }
+    }
+    const size_t n_frozen = std::count(choice.keep.begin(), choice.keep.end(), (uint8_t) 0);
+
+    // what the rest may keep
+    size_t n_open = 0;
+    for (const auto * segment : fresh) {
+        n_open += prompt.n_open(*segment);
+    }
+    const size_t budget = pflash_budget(tokens.size() - n_frozen, n_open, policy.keep_ratio, policy.min_keep_tokens);
+    std::string whole; // why the rest stays whole
+    if (n_open == 0 && seen_whole) {
+        whole = "seen_whole";
+    } else if (policy.mode == PFLASH_MODE_AUTO && n_open < (size_t) params.min_tokens) {
+        whole = "below_min_tokens";
+    } else if (n_open > 0 && budget == n_open) {
+        whole = "nothing_to_drop";
+    } else if (budget < MIN_BUDGET_TOKENS) {
+        whole = "insufficient_middle_budget";
+    } else if (policy.mode == PFLASH_MODE_AUTO && !pays(policy, n_open, n_open - budget)) {
+        whole = "no_saving";
+    }
+
+    if (whole.empty()) {
+        const std::vector<uint8_t> before = choice.keep;
+        const std::string & newest = prompt.segments.back().ask;
+        size_t n_scored = 0;
+        int64_t time_us = 0;
+        size_t open_left   = n_open;
+        size_t budget_left = budget;
+        for (const auto * segment : fresh) {
+            const size_t open = prompt.n_open(*segment);
+            pflash_pick_input input { *segment, prompt.protect.data() + segment->begin, "", 0, 0, 0, nullptr };
+            input.question = segment->ask;
+            if (segment->ask != newest) {
+                input.question += (segment->ask.empty() ? "" : "\n") + newest;
+            }
+            input.budget      = (size_t) std::llround((double) budget_left * open / open_left);
+            input.max_budget  = std::max(input.budget, (size_t) std::ceil((double) params.adaptive * open));
+            input.deadline_us = policy.deadline_us;
+            input.should_stop = policy.should_stop;
+            open_left   -= open;
+            budget_left -= input.budget;
+
+            auto pick = ranker.pick(policy.scorer, input);
+            n_scored += pick.scored_tokens;
+            time_us  += pick.time_us;
+            if (pick.failure.empty()) {
+                const std::vector<uint8_t> protect(input.protect, input.protect + (segment->end - segment->begin));
+                std::vector<int32_t> keep;
+                for (size_t i = 0; i < pick.keep.size(); i++) {
+                    if (pick.keep[i]) {
+                        keep.push_back((int32_t) i);
+                    }
+                }
+                if (pick.keep.size() != protect.size() || pick.budget > input.max_budget ||
+                    (keep.size() < protect.size() && !pflash_validate(keep, protect, pick.budget).empty())) {
+                    pick.failure = "invalid_selection";
+                }
+            }
+            if (!pick.failure.empty()) {
+                choice.failure = pick.failure;
+                break;
+            }
+            choice.raised |= pick.budget > input.budget;
+            std::copy(pick.keep.begin(), pick.keep.end(), choice.keep.begin() + segment->begin);
+        }
+        if (n_scored > 0) {
+            stats.saw_scoring(n_scored, time_us);
+        }
+        if (choice.failure.empty()) {
+            for (const auto * segment : fresh) {
+                const size_t n = segment->end - segment->begin;
+                masks.put(tokens.data(), segment->begin, segment->end, fingerprint, ranges_of(choice.keep.data() + segment->begin, n));
+            }
+        } else {
+            choice.keep = before;
+            whole = choice.failure;
+        }
+    }
+    if (!whole.empty() && choice.failure.empty() && policy.mode == PFLASH_MODE_AUTO) {
+        for (const auto * segment : fresh) {
+            masks.put(tokens.data(), segment->begin, segment->end, FINGERPRINT_WHOLE, { { 0, segment->end - segment->begin } });
+        }
+    }
+    const bool shorter = std::count(choice.keep.begin(), choice.keep.end(), (uint8_t) 0) > 0;
+    choice.reason = shorter ? "compressed" : whole.empty() ? "nothing_to_drop" : whole;
+    return choice;
+}
+
+void pflash_chooser::add_props(json & pflash) const {
+    const auto counters = masks.counters();
+    pflash["masks"] = json {
+        {"entries",   counters.entries},
+        {"bytes",     counters.bytes},
+        {"hits",      counters.hits},
+        {"misses",    counters.misses},
+        {"evictions", counters.evictions},
+    };
+}

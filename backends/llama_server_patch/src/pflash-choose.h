@@ -1,0 +1,62 @@
+#pragma once
+
+#include "flashlane-args.h"
+#include "pflash-masks.h"
+#include "pflash-prompt.h"
+#include "pflash-ranker.h"
+#include "pflash-stats.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+// From a prompt to the tokens that stay: earlier choices first, then what pays, then the ranker.
+
+struct pflash_policy {
+    pflash_mode   mode;
+    pflash_scorer scorer;
+    float         keep_ratio;
+    size_t        min_keep_tokens;
+    int64_t       deadline_us = 0;
+    std::function<bool()> should_stop;
+};
+
+struct pflash_choice {
+    std::vector<uint8_t> keep; // one per token of the prompt
+    std::string reason;        // "compressed", or why the prompt stays whole
+    std::string failure;       // of the scorer; the prompt may still be shortened by earlier choices
+    int32_t mask_hits = 0;
+    bool    raised    = false;
+};
+
+class pflash_chooser {
+  public:
+    pflash_chooser(pflash_params params, pflash_ranker & ranker, pflash_stats & stats);
+
+    // A segment's choice is made once and then used again, whatever is asked about it later, so that
+    // the shortened prefix of a conversation stays the same and the KV cache still holds it. `context`
+    // names what beside the prompt the choice depends on.
+    pflash_choice choose(
+            const pflash_policy            & policy,
+            const pflash_prompt            & prompt,
+            const std::vector<llama_token> & tokens,
+            const std::string              & context = "");
+
+    // A prompt that went to the model whole: `auto` leaves its segments whole from now on.
+    void saw_whole(const pflash_prompt & prompt, const std::vector<llama_token> & tokens);
+
+    void add_props(common_json & pflash) const;
+
+  private:
+    bool use_mask(
+            const std::string & fingerprint, const pflash_prompt & prompt, const pflash_segment & segment,
+            const std::vector<llama_token> & tokens, std::vector<uint8_t> & keep);
+    bool pays(const pflash_policy & policy, size_t n_scored, size_t n_dropped) const;
+    std::string fingerprint(const pflash_policy & policy, const std::string & context) const;
+
+    const pflash_params params;
+    pflash_ranker & ranker;
+    pflash_stats  & stats;
+    pflash_masks    masks;
+};

@@ -1,0 +1,118 @@
+// The attention scorer for tests: one line of JSON for the model, then one for each text and question.
+// usage: pflash_scorer MODEL [--window N] [--threads N] [--gpu-layers N] [--deadline-ms N] [--cancel] [--together]
+//                      [TEXT_FILE QUESTION_FILE]...
+
+#include "pflash-scorer.h"
+
+#include "ggml.h"
+#include "llama.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+static std::string read_file(const std::string & path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        fprintf(stderr, "cannot read %s\n", path.c_str());
+        exit(2);
+    }
+    return { std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>() };
+}
+
+static std::string to_json(const pflash_scores & scores) {
+    std::string ends;
+    std::string values;
+    for (size_t i = 0; i < scores.score.size(); i++) {
+        char number[32];
+        snprintf(number, sizeof(number), "%s%.7g", i ? "," : "", scores.score[i]);
+        values += number;
+        ends   += (i ? "," : "") + std::to_string(scores.token_end[i]);
+    }
+    char head[256];
+    snprintf(head, sizeof(head), "{\"n_windows\":%d,\"prefill_ms\":%.1f,\"question_ms\":%.1f,\"host_ms\":%.1f,",
+            scores.n_windows, scores.prefill_ms, scores.question_ms, scores.host_ms);
+    return head + ("\"token_end\":[" + ends) + "],\"score\":[" + values + "]}";
+}
+
+int main(int argc, char ** argv) {
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s MODEL [option]... [TEXT_FILE QUESTION_FILE]...\n", argv[0]);
+        return 2;
+    }
+    int32_t window     = PFLASH_SCORER_WINDOW;
+    int32_t n_threads  = 2;
+    int32_t gpu_layers = 0;
+    int64_t limit_ms   = 0;
+    bool    cancel     = false;
+    bool    together   = false;
+    std::vector<std::string> files;
+    for (int i = 2; i < argc; i++) {
+        const std::string arg = argv[i];
+        const auto number = [&] { return i + 1 < argc ? atoi(argv[++i]) : 0; };
+        if (arg == "--window") {
+            window = number();
+        } else if (arg == "--threads") {
+            n_threads = number();
+        } else if (arg == "--gpu-layers") {
+            gpu_layers = number();
+        } else if (arg == "--deadline-ms") {
+            limit_ms = number();
+        } else if (arg == "--cancel") {
+            cancel = true;
+        } else if (arg == "--together") {
+            together = true;
+        } else {
+            files.push_back(arg);
+        }
+    }
+    llama_log_set([](ggml_log_level level, const char * text, void *) {
+        if (level == GGML_LOG_LEVEL_ERROR) {
+            fputs(text, stderr);
+        }
+    }, nullptr);
+    llama_backend_init();
+
+    std::string error;
+    const auto scorer = pflash_attention_scorer::load(argv[1], n_threads, gpu_layers, window, error);
+    if (!scorer) {
+        fprintf(stderr, "%s\n", error.c_str());
+        return 1;
+    }
+    const auto & info = scorer->info();
+    printf("{\"name\":\"%s\",\"fingerprint\":\"%s\",\"n_layers\":%d,\"first_layer\":%d,\"last_layer\":%d,\"window\":%d,\"tokens_per_second\":%.1f}\n",
+            info.name.c_str(), info.fingerprint.c_str(), info.n_layers, info.first_layer, info.last_layer, info.window, scorer->tokens_per_second());
+
+    const size_t n = files.size()/2;
+    std::vector<std::string> lines(n);
+    const auto run = [&](size_t i) {
+        const int64_t deadline_us = limit_ms ? ggml_time_us() + limit_ms*1000 : std::numeric_limits<int64_t>::max();
+        try {
+            lines[i] = to_json(scorer->score(read_file(files[2*i]), read_file(files[2*i + 1]), deadline_us, [&] { return cancel; }));
+        } catch (const std::runtime_error & failure) {
+            lines[i] = std::string("{\"error\":\"") + failure.what() + "\"}";
+        }
+    };
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < n; i++) {
+        if (together) {
+            threads.emplace_back(run, i);
+        } else {
+            run(i);
+        }
+    }
+    for (auto & thread : threads) {
+        thread.join();
+    }
+    for (const auto & line : lines) {
+        puts(line.c_str());
+    }
+    llama_backend_free();
+    return 0;
+}
