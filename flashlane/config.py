@@ -59,6 +59,7 @@ class PFlashConfig(_Section):
     protected_suffix: Tokens | None = None
     timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] | None = None
     adaptive: Ratio | None = None
+    recall_tokens: Tokens | None = None
     marker: str | None = None
     debug_dir: str | None = None
 

@@ -157,9 +157,9 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--window",
         type=_positive,
-        default=1024,
+        default=768,
         metavar="TOKENS",
-        help="the scorer's window, for its plain prefill (default: 1024)",
+        help="the scorer's window, for its plain prefill (default: 768, the scorer's own)",
     )
     add(
         "--baseline-answers", action="store_true", help="answers from BM25's and uniform's text too"

@@ -223,7 +223,8 @@ def test_streams_carry_timings_with_the_finish_reason(server: Engine) -> None:
 def test_more_clients_than_slots_compress_once(server: Engine) -> None:
     before = server.get("/props").json()["pflash"]
     with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda _: chat(server, DOCUMENT), range(8)))
+        text = f"{HEAD}\n\nEight clients ask. {FACTS}\n\n{TAIL}"
+        replies = list(pool.map(lambda _: chat(server, text), range(8)))
     kept = {r["timings"]["pflash"]["kept_tokens"] for r in replies}
     after = server.get("/props").json()["pflash"]
     assert len(kept) == 1

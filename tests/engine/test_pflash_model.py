@@ -255,6 +255,31 @@ def test_a_conversation_keeps_its_compressed_prefix(server: Engine) -> None:
     assert server.get("/props").json()["pflash"]["masks"]["hits"] > 0
 
 
+def test_a_later_question_brings_dropped_text_back(lexical: Engine) -> None:
+    """Recall: inside the newest message, so that what is before it stays as it was."""
+    asked = "The harbour master's telephone number is 5512-0098."
+    text = f"{document(asked, depth=0.35)}\n\nWho kept letters in a tin box?"
+    first = chat(lexical, text, max_tokens=4)
+    assert asked not in prompt_of(first)
+    turns = [
+        {"role": "user", "content": text},
+        {"role": "assistant", "content": first["choices"][0]["message"]["content"]},
+        {"role": "user", "content": "What is the harbour master's telephone number?"},
+    ]
+    second = chat(lexical, turns)
+    assert prompt_of(second).count(asked) == 1
+    assert prompt_of(second).index(asked) > prompt_of(first).index("Who kept letters")
+    assert 0 < second["timings"]["pflash"]["recalled_tokens"] <= 128
+    assert second["timings"]["cache_n"] > 0.8 * first["usage"]["prompt_tokens"]
+    turns += [
+        {"role": "assistant", "content": second["choices"][0]["message"]["content"]},
+        {"role": "user", "content": "Thank you."},
+    ]
+    third = chat(lexical, turns)
+    assert prompt_of(third).count(asked) == 1
+    assert third["timings"]["cache_n"] > 0.8 * second["usage"]["prompt_tokens"]
+
+
 def test_auto_leaves_whole_what_it_saw_whole(server: Engine) -> None:
     text = f"{document(depth=0.2)}\n\nWhat do they say of the ferry?"
     whole = chat(server, text, pflash={"mode": "off"})

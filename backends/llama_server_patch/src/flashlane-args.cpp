@@ -154,6 +154,11 @@ void flashlane_add_args(const std::function<void(common_arg)> & add_opt) {
         [](common_params &, const std::string & value) {
             flashlane_params_get().pflash.adaptive = value == "0" ? 0.0f : parse_ratio("--pflash-adaptive", value);
         }), "LLAMA_ARG_PFLASH_ADAPTIVE");
+    add(common_arg({ "--pflash-recall-tokens" }, "N",
+        "PFlash: tokens of dropped text that a later message may bring back when it asks for it, 0 = none (default: 128)",
+        [](common_params &, const std::string & value) {
+            flashlane_params_get().pflash.recall_tokens = parse_int("--pflash-recall-tokens", value, 0, INT32_MAX);
+        }), "LLAMA_ARG_PFLASH_RECALL_TOKENS");
     add(common_arg({ "--pflash-marker" }, "TEXT",
         "PFlash: text that stands where text was dropped, such as ' [...] ' (default: none)",
         [](common_params &, const std::string & value) {

@@ -32,6 +32,7 @@ struct pflash_params {
     int32_t       protected_suffix = 64;    // tokens at the end of the prompt
     int32_t       timeout_ms       = 10000; // scorers that take time
     float         adaptive         = 0.0f;  // share that spread evidence may raise keep_ratio to, 0 = off
+    int32_t       recall_tokens    = 128;   // of earlier dropped text that a later turn may say again, 0 = off
     std::string   marker;                   // stands where text was dropped, empty = nothing does
     std::string   debug_dir;                // folder for the kept ranges, empty = off
     std::string   model;                    // GGUF file of the scorer

@@ -1,5 +1,6 @@
 #include "pflash-choose.h"
 
+#include "pflash-recall.h"
 #include "pflash-select.h"
 
 #include <algorithm>
@@ -76,6 +77,27 @@ static std::vector<pflash_range> ranges_of(const uint8_t * keep, size_t n) {
 void pflash_chooser::saw_whole(const pflash_prompt & prompt, const std::vector<llama_token> & tokens) {
     for (const auto & segment : prompt.segments) {
         masks.put(tokens.data(), segment.begin, segment.end, FINGERPRINT_WHOLE, { { 0, segment.end - segment.begin } });
+    }
+}
+
+// What is recalled for a message is remembered like a mask, with all that is before it: a later turn says
+// it again in the same place.
+void pflash_chooser::recall(
+        const pflash_policy & policy, const std::string & fingerprint, const pflash_prompt & prompt,
+        const std::vector<llama_token> & tokens, pflash_choice & choice) {
+    if (!policy.recall || params.recall_tokens <= 0 || policy.scorer == PFLASH_SCORER_UNIFORM) {
+        return;
+    }
+    for (size_t i = 1; i < prompt.segments.size(); i++) {
+        const auto & segment = prompt.segments[i];
+        auto found = masks.find(tokens.data(), 0, segment.end, fingerprint + "|recall");
+        if (!found && i + 1 == prompt.segments.size()) {
+            found = pflash_recall(prompt, choice.keep, params.recall_tokens);
+            masks.put(tokens.data(), 0, segment.end, fingerprint + "|recall", *found);
+        }
+        if (found && !found->empty()) {
+            choice.recalled.push_back({ segment.begin, *found });
+        }
     }
 }
 
@@ -187,6 +209,7 @@ pflash_choice pflash_chooser::choose(
             masks.put(tokens.data(), segment->begin, segment->end, FINGERPRINT_WHOLE, { { 0, segment->end - segment->begin } });
         }
     }
+    recall(policy, fingerprint, prompt, tokens, choice);
     const bool shorter = std::count(choice.keep.begin(), choice.keep.end(), (uint8_t) 0) > 0;
     choice.reason = shorter ? "compressed" : whole.empty() ? "nothing_to_drop" : whole;
     return choice;

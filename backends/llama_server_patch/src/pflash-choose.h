@@ -18,12 +18,20 @@ struct pflash_policy {
     pflash_scorer scorer;
     float         keep_ratio;
     size_t        min_keep_tokens;
+    bool          recall = false; // the segments are the turns of a conversation
     int64_t       deadline_us = 0;
     std::function<bool()> should_stop;
 };
 
+// Earlier tokens that are said once more, at the beginning of a later segment.
+struct pflash_recalled {
+    size_t at = 0;                    // token of the prompt before which they stand
+    std::vector<pflash_range> tokens; // of the prompt
+};
+
 struct pflash_choice {
     std::vector<uint8_t> keep; // one per token of the prompt
+    std::vector<pflash_recalled> recalled; // ascending
     std::string reason;        // "compressed", or why the prompt stays whole
     std::string failure;       // of the scorer; the prompt may still be shortened by earlier choices
     int32_t mask_hits = 0;
@@ -52,6 +60,9 @@ class pflash_chooser {
     bool use_mask(
             const std::string & fingerprint, const pflash_prompt & prompt, const pflash_segment & segment,
             const std::vector<llama_token> & tokens, std::vector<uint8_t> & keep);
+    void recall(
+            const pflash_policy & policy, const std::string & fingerprint, const pflash_prompt & prompt,
+            const std::vector<llama_token> & tokens, pflash_choice & choice);
     bool pays(const pflash_policy & policy, size_t n_scored, size_t n_dropped) const;
     std::string fingerprint(const pflash_policy & policy, const std::string & context) const;
 

@@ -64,6 +64,7 @@ json pflash_report::to_json() const {
         {"scorer",          scorer},
         {"original_tokens", original_tokens},
         {"kept_tokens",     kept_tokens},
+        {"recalled_tokens", recalled_tokens},
         {"mask_hits",       mask_hits},
         {"raised",          raised},
         {"score_ms",        score_ms},
@@ -104,14 +105,25 @@ static const char * reason_to_refuse(const server_task & task, const json & data
     return nullptr;
 }
 
-// The kept tokens, with the marker where text was dropped and the prompt gets shorter by it.
+// The kept tokens, with the marker where text was dropped and the prompt gets shorter by it, and with what
+// is recalled, each span on a line of its own.
 static llama_tokens keep_tokens(
-        const llama_tokens         & tokens,
-        const std::vector<uint8_t> & keep,
-        const llama_tokens         & marker) {
+        const llama_tokens  & tokens,
+        const pflash_choice & choice,
+        const llama_tokens  & marker,
+        const llama_tokens  & line_end) {
+    const auto & keep = choice.keep;
     llama_tokens kept;
     size_t n_dropped = 0;
+    auto recalled = choice.recalled.begin();
     for (size_t i = 0; i < tokens.size(); i++) {
+        if (recalled != choice.recalled.end() && recalled->at == i) {
+            for (const auto & range : recalled->tokens) {
+                kept.insert(kept.end(), tokens.begin() + range.begin, tokens.begin() + range.end);
+                kept.insert(kept.end(), line_end.begin(), line_end.end());
+            }
+            recalled++;
+        }
         if (!keep[i]) {
             n_dropped++;
             continue;
@@ -163,7 +175,16 @@ static void compress(
     }
     const llama_tokens marker = server.params.marker.empty() || infill ? llama_tokens() :
                                 common_tokenize(vocab, server.params.marker, false, false);
-    const llama_tokens kept = keep_tokens(tokens, choice.keep, marker);
+    const llama_tokens kept = keep_tokens(tokens, choice, marker, common_tokenize(vocab, "\n", false, false));
+    for (const auto & recalled : choice.recalled) {
+        for (const auto & range : recalled.tokens) {
+            report.recalled_tokens += (int32_t) (range.end - range.begin);
+        }
+    }
+    if (kept.size() >= tokens.size()) {
+        report.reason = "nothing_to_drop";
+        return;
+    }
     if (!server.params.debug_dir.empty()) {
         pflash_write_ranges(server.params.debug_dir, choice.keep, report.scorer);
     }
@@ -192,6 +213,7 @@ void server_pflash_apply(
     policy.scorer          = params.scorer;
     policy.keep_ratio      = request.keep_ratio;
     policy.min_keep_tokens = request.min_keep_tokens;
+    policy.recall          = data.contains("message_delimiters");
     policy.deadline_us     = t_start + 1000ll * params.timeout_ms;
     policy.should_stop     = should_stop;
 
@@ -422,6 +444,7 @@ void flashlane_add_props(json & props) {
     section["scorer"]           = pflash_scorer_name(pflash.scorer);
     section["keep_ratio"]       = pflash.keep_ratio;
     section["adaptive"]         = pflash.adaptive;
+    section["recall_tokens"]    = pflash.recall_tokens;
     section["min_tokens"]       = pflash.min_tokens;
     section["min_keep_tokens"]  = pflash.min_keep_tokens;
     section["protected_prefix"] = pflash.protected_prefix;

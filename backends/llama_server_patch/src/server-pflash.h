@@ -18,6 +18,7 @@ struct pflash_report {
     std::string reason; // "compressed", or why not
     int32_t     original_tokens = 0;
     int32_t     kept_tokens     = 0;
+    int32_t     recalled_tokens = 0;     // of earlier turns, said again in a later message
     int32_t     mask_hits       = 0;     // segments whose earlier choice was used again
     std::string failure;                 // of the scorer, one word
     bool        raised          = false; // more was kept than asked for: see adaptive
