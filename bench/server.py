@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
-import os
 import subprocess
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -17,16 +16,12 @@ from typing import TypeAlias
 import psutil
 from pydantic import BaseModel, ConfigDict
 
-from flashlane.serve import free_port
+from bench.process import ServerError, running_process
 
-_START_LIMIT_S = 120.0
+_START_LIMIT_S = 120.0  # of a gigabyte's model on a busy machine
 _REQUEST_LIMIT_S = 3600.0
 
 Message: TypeAlias = "dict[str, str]"
-
-
-class ServerError(RuntimeError):
-    """The server did not start, or answered with an error: what it said."""
 
 
 class _Reply(BaseModel):
@@ -139,16 +134,6 @@ class Server:
         finally:
             connection.close()
 
-    def healthy(self) -> bool:
-        connection = self._connect()
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
-
     def chat(self, messages: Sequence[Message], **fields: object) -> Answer:
         """One chat completion at temperature 0; `fields` go into the body."""
         body = {"messages": list(messages), "temperature": 0, **fields}
@@ -239,29 +224,11 @@ def running(server: Path, model: Path, log: Path, *args: str) -> Iterator[Server
 
     Raises `ServerError` with the end of its log when it does not become healthy.
     """
-    port = free_port()
-    command = [str(server), "--model", str(model), "--host", "127.0.0.1", "--port", str(port)]
-    env = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_ARG_")}
-    env["LD_LIBRARY_PATH"] = str(server.parent)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        process = subprocess.Popen([*command, *args], stdout=output, stderr=output, env=env)
-    try:
-        started = Server(port, process)
-        deadline = time.monotonic() + _START_LIMIT_S
-        while not started.healthy():
-            if process.poll() is not None or time.monotonic() > deadline:
-                tail = log.read_text(errors="replace")[-1500:]
-                raise ServerError(f"llama-server did not become healthy ({log}):\n{tail}")
-            time.sleep(0.1)
-        yield started
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    with running_process(server, model, log, *args, start_limit_s=_START_LIMIT_S) as (
+        port,
+        process,
+    ):
+        yield Server(port, process)
 
 
 def engine_identity(server: Path) -> str:

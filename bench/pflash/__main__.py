@@ -14,8 +14,8 @@ from rich.markdown import Markdown
 from bench.pflash import report
 from bench.pflash.context import Context, Options
 from bench.pflash.measured import PARTS, Measured
+from bench.process import ServerError
 from bench.results import RESULTS, goal_table
-from bench.server import ServerError
 from bench.store import Store
 from flashlane.backends.llama_server_patch.build import BuildError, ensure_engine
 from flashlane.models import ModelError, ensure_model

@@ -12,7 +12,8 @@ from statistics import median
 
 from bench.pflash.context import Context, number
 from bench.pflash.timing import document
-from bench.server import Message, Server, ServerError
+from bench.process import ServerError
+from bench.server import Message, Server
 from bench.store import Json, Record
 
 _PROMPT_TOKENS = 16_384

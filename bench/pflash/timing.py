@@ -10,7 +10,8 @@ from statistics import median
 
 from bench.pflash.context import Context, number
 from bench.pflash.haystacks import KINDS, haystack
-from bench.server import Message, Server, ServerError
+from bench.process import ServerError
+from bench.server import Message, Server
 from bench.store import Json, Record
 from bench.summary import median_ratio
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -14,21 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flashlane.serve import free_port
+from bench.process import running_process
 
-_START_LIMIT_S = 60.0
 _REQUEST_LIMIT_S = 300.0
-
-
-def engine_env(server: Path) -> dict[str, str]:
-    """The environment for `server`: no inherited options, and its libraries from its own folder.
-
-    CMake writes the build folder into a binary as its library path; a copy of the binary would
-    otherwise load the libraries of whatever was built there last.
-    """
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("LLAMA_ARG_", "PYTEST_"))}
-    env["LD_LIBRARY_PATH"] = str(server.parent)
-    return env
 
 
 @dataclass(frozen=True)
@@ -73,33 +59,5 @@ def running(server: Path, model: Path, log: Path, *args: str) -> Iterator[Engine
 
     RuntimeError with the end of its log when it exits or is not healthy in time.
     """
-    port = free_port()
-    command = [str(server), "--model", str(model), "--host", "127.0.0.1", "--port", str(port)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, *args], stdout=output, stderr=output, env=engine_env(server)
-        )
-        engine = Engine(f"http://127.0.0.1:{port}", process)
-        try:
-            _wait_healthy(engine, log)
-            yield engine
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _wait_healthy(engine: Engine, log: Path) -> None:
-    deadline = time.monotonic() + _START_LIMIT_S
-    while time.monotonic() < deadline and engine.process.poll() is None:
-        try:
-            if engine.get("/health").status == 200:
-                return
-        except OSError:
-            pass
-        time.sleep(0.1)
-    tail = log.read_text(errors="replace")[-2000:]
-    raise RuntimeError(f"llama-server did not become healthy:\n{tail}")
+    with running_process(server, model, log, *args) as (port, process):
+        yield Engine(f"http://127.0.0.1:{port}", process)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from engine_process import engine_env
+
+from bench.process import engine_env
 
 _PATCH = Path(__file__).resolve().parents[2] / "backends" / "llama_server_patch"
 _FAKE = Path(__file__).with_name("fake_helper.py")

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import Engine, engine_env, running
+from engine_process import Engine, running
+
+from bench.process import engine_env
 
 FACTS = " ".join(f"Item {i} was put on shelf {i * 7 % 13} by the keeper." for i in range(90))
 HEAD, TAIL = "HEAD-ASK summarise this.", "TAIL-ASK what is it about?"

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import Engine, engine_env, running
+from engine_process import Engine, running
+
+from bench.process import engine_env
 
 # The stock server may have to be built first.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]

@@ -10,8 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 from pathlib import Path
 
-from engine_process import engine_env
-
+from bench.process import engine_env
 from flashlane.serve import free_port
 
 # Left out: what needs a model of another kind (a projector) or looks for models over the network.

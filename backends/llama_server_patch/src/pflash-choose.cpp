@@ -74,10 +74,18 @@ static std::vector<pflash_range> ranges_of(const uint8_t * keep, size_t n) {
     return ranges;
 }
 
+static bool all_kept(const std::vector<uint8_t> & keep) {
+    return std::find(keep.begin(), keep.end(), (uint8_t) 0) == keep.end();
+}
+
 void pflash_chooser::saw_whole(const pflash_prompt & prompt, const std::vector<llama_token> & tokens) {
     for (const auto & segment : prompt.segments) {
-        masks.put(tokens.data(), segment.begin, segment.end, FINGERPRINT_WHOLE, { { 0, segment.end - segment.begin } });
+        saw_whole(segment, tokens);
     }
+}
+
+void pflash_chooser::saw_whole(const pflash_segment & segment, const std::vector<llama_token> & tokens) {
+    masks.put(tokens.data(), segment.begin, segment.end, FINGERPRINT_WHOLE, { { 0, segment.end - segment.begin } });
 }
 
 // What is recalled for a message is remembered like a mask, with all that is before it: a later turn says
@@ -85,7 +93,7 @@ void pflash_chooser::saw_whole(const pflash_prompt & prompt, const std::vector<l
 void pflash_chooser::recall(
         const pflash_policy & policy, const std::string & fingerprint, const pflash_prompt & prompt,
         const std::vector<llama_token> & tokens, pflash_choice & choice) {
-    if (!policy.recall || params.recall_tokens <= 0 || policy.scorer == PFLASH_SCORER_UNIFORM) {
+    if (!policy.recall || params.recall_tokens <= 0 || policy.scorer == PFLASH_SCORER_UNIFORM || all_kept(choice.keep)) {
         return;
     }
     for (size_t i = 1; i < prompt.segments.size(); i++) {
@@ -206,12 +214,11 @@ pflash_choice pflash_chooser::choose(
     }
     if (!whole.empty() && choice.failure.empty() && policy.mode == PFLASH_MODE_AUTO) {
         for (const auto * segment : fresh) {
-            masks.put(tokens.data(), segment->begin, segment->end, FINGERPRINT_WHOLE, { { 0, segment->end - segment->begin } });
+            saw_whole(*segment, tokens);
         }
     }
     recall(policy, fingerprint, prompt, tokens, choice);
-    const bool shorter = std::count(choice.keep.begin(), choice.keep.end(), (uint8_t) 0) > 0;
-    choice.reason = shorter ? "compressed" : whole.empty() ? "nothing_to_drop" : whole;
+    choice.reason = !all_kept(choice.keep) ? "compressed" : whole.empty() ? "nothing_to_drop" : whole;
     return choice;
 }
 

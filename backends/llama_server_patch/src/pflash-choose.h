@@ -57,6 +57,7 @@ class pflash_chooser {
     void add_props(common_json & pflash) const;
 
   private:
+    void saw_whole(const pflash_segment & segment, const std::vector<llama_token> & tokens);
     bool use_mask(
             const std::string & fingerprint, const pflash_prompt & prompt, const pflash_segment & segment,
             const std::vector<llama_token> & tokens, std::vector<uint8_t> & keep);
