@@ -71,14 +71,14 @@ PARTS = (
     ),
     Part(
         "squad",
-        "SQuAD in 3.6k-token contexts: support kept, answers, 108 questions",
+        "SQuAD in 3.2k-token contexts: support kept, answers, 102 questions",
         "qa",
         qa.Row,
         partial(qa.measure, part="squad"),
     ),
     Part(
         "hotpot",
-        "HotpotQA likewise: both paragraphs' support, 108 questions",
+        "HotpotQA likewise: both paragraphs' support, 104 questions",
         "qa",
         qa.Row,
         partial(qa.measure, part="hotpot"),

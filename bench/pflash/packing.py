@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from bench.pflash.data import HotpotItem, Paragraph, Question
 
-CONTEXT_TOKENS = 3600
+CONTEXT_TOKENS = 3200
 _SQUAD_QUESTIONS = 6
-_HOTPOT_QUESTIONS = 3
+_HOTPOT_QUESTIONS = 4
 _LONGEST_PARAGRAPH_TOKENS = 400
 
 Count = Callable[[str], int]
@@ -51,7 +51,7 @@ def pack_squad(
 
 
 def pack_hotpot(items: Sequence[HotpotItem], questions: int, count: Count) -> list[Packed]:
-    """Three questions share a context: their gold paragraphs, and distractors of each in turn."""
+    """Four questions share a context: their gold paragraphs, and distractors of each in turn."""
     order = list(items)
     random.Random("hotpot").shuffle(order)
     packed = []

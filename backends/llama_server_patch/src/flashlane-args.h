@@ -28,8 +28,8 @@ struct pflash_params {
     float         keep_ratio       = 0.5f;  // kept / original tokens of the compressible part, in (0, 1]
     int32_t       min_tokens       = 2048;  // auto: compressible tokens from which on it compresses
     int32_t       min_keep_tokens  = 256;   // tokens of the whole prompt that are kept at least
-    int32_t       protected_prefix = 64;    // tokens at the start of the prompt
-    int32_t       protected_suffix = 64;    // tokens at the end of the prompt
+    int32_t       protected_prefix = 32;    // tokens at the start of the prompt
+    int32_t       protected_suffix = 32;    // tokens at the end of the prompt
     int32_t       timeout_ms       = 10000; // scorers that take time
     float         adaptive         = 0.0f;  // share that spread evidence may raise keep_ratio to, 0 = off
     int32_t       recall_tokens    = 128;   // of earlier dropped text that a later turn may say again, 0 = off

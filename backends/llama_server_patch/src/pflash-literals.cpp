@@ -234,7 +234,89 @@ bool is_whole_word(std::string_view text, size_t begin, size_t end) {
     return true;
 }
 
+struct word {
+    size_t begin, end; // bytes
+    bool   capital;
+};
+
+// Words with their inner hyphens, apostrophes and dots.
+std::vector<word> words_of(std::string_view text) {
+    std::vector<word> words;
+    for (size_t i = 0; i < text.size();) {
+        const auto c = pflash_char_at(text, i);
+        if (!pflash_is_word(c.code)) {
+            i += c.size;
+            continue;
+        }
+        const size_t begin = i;
+        while (i < text.size()) {
+            const auto next = pflash_char_at(text, i);
+            const bool joint = next.code == '-' || next.code == '.' || next.code == '\'' || next.code == 0x2019;
+            if (!pflash_is_word(next.code) && !(joint && is_word_at(text, i + next.size))) {
+                break;
+            }
+            i += next.size;
+        }
+        words.push_back({ begin, i, pflash_is_upper(c.code) });
+    }
+    return words;
+}
+
+// "Ada's" is about Ada.
+std::string_view without_possessive(std::string_view name) {
+    for (const std::string_view end : { "'s", "\xE2\x80\x99s" }) {
+        if (name.size() > end.size() && name.substr(name.size() - end.size()) == end) {
+            return name.substr(0, name.size() - end.size());
+        }
+    }
+    return name;
+}
+
 } // namespace
+
+std::vector<std::string> pflash_names(std::string_view span, std::string_view question) {
+    constexpr size_t MIN_NAME_BYTES = 3, MIN_LAST_BYTES = 4;
+    std::vector<std::string> names;
+    const std::string asked = pflash_folded(question);
+    const auto add = [&](std::string_view name) {
+        if (name.size() >= MIN_NAME_BYTES && name.size() <= MAX_LITERAL_BYTES && names.size() < MAX_LITERALS &&
+                asked.find(pflash_folded(name)) == std::string::npos && std::find(names.begin(), names.end(), name) == names.end()) {
+            names.emplace_back(name);
+        }
+    };
+    const auto words = words_of(span);
+    for (size_t first = 0; first < words.size(); first++) {
+        if (!words[first].capital) {
+            continue;
+        }
+        size_t last = first;
+        while (last + 1 < words.size()) {
+            const auto between = span.substr(words[last].end, words[last + 1].begin - words[last].end);
+            const bool initial = between == ". " && words[last].end - words[last].begin == 1;
+            if (!(between == " " || initial) || !(words[last + 1].capital || pflash_is_digit((uint8_t) span[words[last + 1].begin]))) {
+                break;
+            }
+            last++;
+        }
+        const auto run = [&](size_t from) {
+            return without_possessive(span.substr(words[from].begin, words[last].end - words[from].begin));
+        };
+        if (first > 0 || last > 0) {
+            add(run(first));
+        }
+        if (first == 0 && last > 0) {
+            add(run(1)); // the first word may be a capital for its place alone
+        }
+        if (last > first && words[last].capital && run(last).size() >= MIN_LAST_BYTES) {
+            add(run(last));
+        }
+        first = last;
+    }
+    for (const auto & literal : pflash_literals(span)) {
+        add(literal);
+    }
+    return names;
+}
 
 std::vector<std::string> pflash_literals(std::string_view question) {
     std::vector<std::string> literals;

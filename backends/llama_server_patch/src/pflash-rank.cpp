@@ -9,27 +9,50 @@ namespace {
 
 constexpr size_t COMMON_SHARE      = 4; // a literal in more than one of so many spans is common
 constexpr size_t COMMON_MIN_SPANS  = 2; // so few are never
+constexpr size_t COMMON_NAME_SHARE = 7; // likewise of a bridge
+constexpr size_t END_SHARE         = 8; // of the budget, for the first span or the last
+constexpr size_t FIRST_HOP_SPANS   = 3;
+constexpr double HOP_DECAY         = 0.3; // names of the first hop's second span count 1/1.3, and so on
+constexpr double NAMED_SPAN        = 0.5; // a span that holds the name, over one of the same paragraph
 constexpr size_t MIN_SPREAD_SPANS  = 8; // fewer have no distribution
 constexpr double STANDS_OUT_Z      = 2.0;
 
 class ranker {
 public:
     explicit ranker(const pflash_rank_input & input) : input(input), n(input.sizes.size()), taken(n, 0) {
-        for (size_t s = 0; s < n; s++) {
+        for (uint32_t s = 0; s < n; s++) {
             if (!input.scores.empty() && !(s < input.scores.size() && std::isfinite(input.scores[s]))) {
                 taken[s] = 1; // never
             }
         }
+        own.assign(n, 0.0f);
+        for (const auto value : { &ranker::score, &ranker::lexical }) {
+            const float top = highest(value);
+            for (uint32_t s = 0; s < n && top > 0.0f; s++) {
+                own[s] += (this->*value)(s) / top;
+            }
+        }
+        best = best_of_paragraphs(own);
     }
 
     std::vector<uint32_t> run() {
         if (input.ends && n > 0) {
-            pick(0);
-            pick((uint32_t) n - 1);
+            pick_end(0);
+            pick_end((uint32_t) n - 1);
         }
         rescue();
         take_turns();
         return std::move(order);
+    }
+
+    std::vector<uint32_t> first_hop() const {
+        std::vector<float> values(n);
+        for (uint32_t s = 0; s < n; s++) {
+            values[s] = taken[s] ? 0.0f : own[s] + best[paragraph(s)];
+        }
+        auto spans = above_0(values);
+        spans.resize(std::min(spans.size(), FIRST_HOP_SPANS));
+        return spans;
     }
 
 private:
@@ -37,6 +60,8 @@ private:
     const size_t n;
     std::vector<uint8_t>  taken;
     std::vector<uint32_t> order;
+    std::vector<float>    own;  // per span: its share of the highest score, and of the highest BM25
+    std::vector<float>    best; // of each paragraph's spans
 
     bool pick(uint32_t s) {
         if (taken[s]) {
@@ -51,8 +76,39 @@ private:
         return true;
     }
 
+    void pick_end(uint32_t s) {
+        if (END_SHARE * input.sizes[s] <= input.budget) {
+            pick(s);
+        }
+    }
+
+    float score(uint32_t s) const {
+        return s < input.scores.size() && std::isfinite(input.scores[s]) ? std::max(0.0f, input.scores[s]) : 0.0f;
+    }
+
     float lexical(uint32_t s) const {
         return s < input.bm25.size() && std::isfinite(input.bm25[s]) ? std::max(0.0f, input.bm25[s]) : 0.0f;
+    }
+
+    uint32_t paragraph(uint32_t s) const {
+        return s < input.paragraphs.size() ? std::min(input.paragraphs[s], (uint32_t) n - 1) : 0;
+    }
+
+    float highest(float (ranker::*value)(uint32_t) const) const {
+        float highest = 0.0f;
+        for (uint32_t s = 0; s < n; s++) {
+            highest = std::max(highest, (this->*value)(s));
+        }
+        return highest;
+    }
+
+    std::vector<float> best_of_paragraphs(const std::vector<float> & values) const {
+        std::vector<float> found(n, 0.0f);
+        for (uint32_t s = 0; s < n; s++) {
+            float & value = found[paragraph(s)];
+            value = std::max(value, values[s]);
+        }
+        return found;
     }
 
     // An order in which every beginning is spread over the text decides where nothing else does.
@@ -66,22 +122,61 @@ private:
         return spans;
     }
 
-    std::vector<uint32_t> by_score() const {
+    std::vector<uint32_t> above_0(const std::vector<float> & values) const {
+        auto spans = sorted(values);
+        spans.erase(std::find_if(spans.begin(), spans.end(), [&](uint32_t s) { return !(values[s] > 0.0f); }), spans.end());
+        return spans;
+    }
+
+    // As a share of the highest, beside the best of the paragraph.
+    std::vector<float> with_paragraph(float (ranker::*value)(uint32_t) const) const {
+        const float top = highest(value);
         std::vector<float> values(n);
         for (uint32_t s = 0; s < n; s++) {
-            values[s] = input.scores.empty() ? lexical(s) : taken[s] ? 0.0f : input.scores[s];
+            values[s] = (top > 0.0f ? (this->*value)(s) / top : 0.0f) + best[paragraph(s)] / 2;
         }
-        return sorted(values);
+        return values;
+    }
+
+    // every span
+    std::vector<uint32_t> by_score() const {
+        return sorted(with_paragraph(input.scores.empty() ? &ranker::lexical : &ranker::score));
     }
 
     std::vector<uint32_t> by_bm25() const {
-        std::vector<float> values(n);
+        auto values = with_paragraph(&ranker::lexical);
         for (uint32_t s = 0; s < n; s++) {
-            values[s] = lexical(s);
+            values[s] = lexical(s) > 0.0f ? values[s] : 0.0f;
         }
-        auto spans = sorted(values);
-        spans.erase(std::find_if(spans.begin(), spans.end(), [&](uint32_t s) { return values[s] == 0.0f; }), spans.end());
-        return spans;
+        return above_0(values);
+    }
+
+    std::vector<uint32_t> by_bridges() const {
+        const auto first = first_hop();
+        std::vector<float> named(n, 0.0f);
+        for (const auto & bridge : input.bridges) {
+            const size_t rank = std::find(first.begin(), first.end(), bridge.from) - first.begin();
+            if (bridge.spans.size() > std::max(COMMON_MIN_SPANS, n / COMMON_NAME_SHARE)) {
+                continue;
+            }
+            const double weight = std::log((double) n / std::max<size_t>(1, bridge.spans.size())) / (1.0 + HOP_DECAY * rank);
+            for (uint32_t s : bridge.spans) {
+                if (s < n && s != bridge.from) {
+                    named[s] += (float) weight;
+                }
+            }
+        }
+        const auto  paragraphs = best_of_paragraphs(named);
+        const float top        = n > 0 ? *std::max_element(named.begin(), named.end()) : 0.0f;
+        const float top_own    = n > 0 ? *std::max_element(own.begin(), own.end()) : 0.0f;
+        std::vector<float> values(n, 0.0f);
+        for (uint32_t s = 0; s < n; s++) {
+            const float held = paragraphs[paragraph(s)];
+            if (held > 0.0f) {
+                values[s] = (held + (float) NAMED_SPAN * named[s]) / top + (top_own > 0.0f ? own[s] / top_own : 0.0f);
+            }
+        }
+        return above_0(values);
     }
 
     void rescue() {
@@ -105,11 +200,11 @@ private:
     }
 
     void take_turns() {
-        const std::vector<uint32_t> lists[2] = { by_score(), by_bm25() };
-        const size_t turns[2] = { std::max<size_t>(1, input.scorer_turns), input.scores.empty() ? 0 : input.bm25_turns };
-        size_t at[2] = { 0, 0 };
+        const std::vector<uint32_t> lists[] = { by_score(), by_bm25(), by_bridges() };
+        const size_t turns[] = { std::max<size_t>(1, input.scorer_turns), input.scores.empty() ? 0 : input.bm25_turns, input.bridge_turns };
+        size_t at[] = { 0, 0, 0 };
         while (at[0] < lists[0].size()) {
-            for (int who = 0; who < 2; who++) {
+            for (int who = 0; who < 3; who++) {
                 for (size_t picked = 0; picked < turns[who] && at[who] < lists[who].size();) {
                     picked += pick(lists[who][at[who]++]);
                 }
@@ -174,6 +269,10 @@ pflash_ranking pflash_rank(const pflash_rank_input & input) {
         ranking.raised = ranking.budget > input.budget;
     }
     return ranking;
+}
+
+std::vector<uint32_t> pflash_first_hop(const pflash_rank_input & input) {
+    return ranker(input).first_hop();
 }
 
 std::vector<uint8_t> pflash_take(

@@ -18,6 +18,7 @@
 using json = common_json;
 
 static constexpr size_t  BLOCK_TOKENS         = 32;   // of the uniform scorer
+static constexpr size_t  BEGUN_SHARE          = 8;    // of the budget, for the rest of a span that a guard cuts
 static constexpr uint32_t MAX_LOOSE_TOKENS    = 2;    // protected in a span that may go: blanks beside an ask
 static constexpr int32_t SCORER_GPU_LAYERS    = 999;  // all, where there is a GPU
 
@@ -58,11 +59,12 @@ struct spans_of {
         }
     }
 
-    // Spans that a guard cuts: their rest comes first, so that no sentence is left in pieces.
-    std::vector<uint32_t> begun() const {
+    // Spans that a guard cuts: their rest, where it is at most `max_tokens`, comes first, so that no
+    // sentence is left in pieces.
+    std::vector<uint32_t> begun(size_t max_tokens) const {
         std::vector<uint32_t> found;
         for (uint32_t s = 0; s < ranges.size(); s++) {
-            if (open[s] > 0 && closed[s] > MAX_LOOSE_TOKENS) {
+            if (open[s] > 0 && open[s] <= max_tokens && closed[s] > MAX_LOOSE_TOKENS) {
                 found.push_back(s);
             }
         }
@@ -89,6 +91,19 @@ static std::vector<float> span_scores(
         begin = offset + scores.token_end[i];
     }
     return best;
+}
+
+// What the spans of the first hop name, and where else it is named.
+static std::vector<pflash_bridge> bridges_of(
+        std::string_view text, const std::vector<pflash_range> & ranges, std::string_view question, const std::vector<uint32_t> & first_hop) {
+    std::vector<pflash_bridge> bridges;
+    for (const uint32_t s : first_hop) {
+        const auto names = pflash_names(text.substr(ranges[s].begin, ranges[s].end - ranges[s].begin), question);
+        for (auto & holders : pflash_literal_spans(text, ranges, names)) {
+            bridges.push_back({ s, std::move(holders) });
+        }
+    }
+    return bridges;
 }
 
 pflash_ranker::pflash_ranker() = default;
@@ -178,6 +193,7 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
     rank.bm25       = pflash_bm25(segment.text, spans.ranges, input.question);
     rank.literals   = pflash_literal_spans(segment.text, spans.ranges, pflash_literals(input.question));
     rank.leans      = pflash_leans(segment.text, spans.ranges);
+    rank.paragraphs = pflash_paragraphs(segment.text, spans.ranges);
 
     pflash_pick pick;
     std::vector<uint32_t> chosen; // by a helper that chooses for itself
@@ -234,9 +250,10 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
         }
         pick.budget = input.budget;
     } else {
+        rank.bridges = bridges_of(segment.text, spans.ranges, input.question, pflash_first_hop(rank));
         const auto ranking = pflash_rank(rank);
         pick.budget = ranking.budget;
-        std::vector<uint32_t> order = spans.begun();
+        std::vector<uint32_t> order = spans.begun(input.budget / BEGUN_SHARE);
         order.insert(order.end(), ranking.order.begin(), ranking.order.end());
         kept = pflash_take(order, rank.sizes, ranking.budget);
     }

@@ -127,6 +127,21 @@ void pflash_cut_sentences(std::string_view text, size_t begin, size_t end, std::
     cuts.push_back(end);
 }
 
+static bool ends_paragraph(std::string_view span) {
+    const size_t content = span.find_last_not_of(" \t\r\n");
+    const auto   tail    = span.substr(content == std::string_view::npos ? 0 : content);
+    return std::count(tail.begin(), tail.end(), '\n') > 1;
+}
+
+std::vector<uint32_t> pflash_paragraphs(std::string_view text, const std::vector<pflash_range> & spans) {
+    std::vector<uint32_t> paragraphs;
+    for (size_t s = 0; s < spans.size(); s++) {
+        const bool starts = s > 0 && ends_paragraph(text.substr(spans[s - 1].begin, spans[s - 1].end - spans[s - 1].begin));
+        paragraphs.push_back((s == 0 ? 0 : paragraphs.back()) + starts);
+    }
+    return paragraphs;
+}
+
 std::vector<uint8_t> pflash_leans(std::string_view text, const std::vector<pflash_range> & spans) {
     constexpr size_t SHORT_BYTES = 32;
     static const std::vector<std::string> words = [] {
@@ -150,11 +165,8 @@ std::vector<uint8_t> pflash_leans(std::string_view text, const std::vector<pflas
 
     std::vector<uint8_t> leans(spans.size(), 0);
     for (size_t s = 1; s < spans.size(); s++) {
-        const auto before = text.substr(spans[s - 1].begin, spans[s - 1].end - spans[s - 1].begin);
-        const size_t content = before.find_last_not_of(" \t\r\n");
-        const auto   tail    = before.substr(content == std::string_view::npos ? 0 : content);
-        if (std::count(tail.begin(), tail.end(), '\n') > 1) {
-            continue; // another paragraph
+        if (ends_paragraph(text.substr(spans[s - 1].begin, spans[s - 1].end - spans[s - 1].begin))) {
+            continue;
         }
         auto span = text.substr(spans[s].begin, spans[s].end - spans[s].begin);
         while (!span.empty() && !pflash_is_word(pflash_char_at(span, 0).code)) {

@@ -8,6 +8,7 @@ namespace {
 constexpr size_t MAX_JOINED_SHORT = 2;  // so many short pieces join one span; a list stays a list
 constexpr size_t MIN_WRAPPED_BYTES = 32; // lines of wrapped prose are at least this long on average
 constexpr size_t MAX_CODE_LINE_BYTES = 200;
+constexpr size_t MAX_CELL_BYTES      = 80; // of a table, on average
 
 struct piece {
     size_t begin;
@@ -78,10 +79,10 @@ bool is_record(std::string_view line) {
         return true; // a date, a time, an address
     }
     size_t n_cells = 1;
-    for (size_t i = 0; i + 1 < line.size() && n_cells < 4; i++) {
+    for (size_t i = 0; i + 1 < line.size(); i++) {
         n_cells += (line[i] == ',' || line[i] == ';' || line[i] == '\t') && line[i + 1] != ' ';
     }
-    if (n_cells >= 4) {
+    if (n_cells >= 4 && line.size() <= MAX_CELL_BYTES * n_cells) {
         return true;
     }
     for (const char * level : { "INFO", "WARN", "ERROR", "DEBUG", "TRACE", "FATAL", "CRITICAL", "NOTICE" }) {

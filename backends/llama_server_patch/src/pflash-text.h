@@ -27,6 +27,9 @@ std::vector<pflash_range> pflash_spans(std::string_view text);
 // starts with a pronoun or a connective, or is very short).
 std::vector<uint8_t> pflash_leans(std::string_view text, const std::vector<pflash_range> & spans);
 
+// The number of each span's paragraph; a blank line ends one.
+std::vector<uint32_t> pflash_paragraphs(std::string_view text, const std::vector<pflash_range> & spans);
+
 // Where the ask is in a user message that may also hold a document: its head, its tail, or both, at
 // most about 1,500 bytes each, ascending. All of a short message; nothing of an empty one.
 std::vector<pflash_range> pflash_find_ask(std::string_view message);
@@ -40,6 +43,10 @@ std::vector<float> pflash_bm25(std::string_view text, const std::vector<pflash_r
 // What a question names literally: numbers, identifiers, paths, capitals, quoted strings. At most 64
 // of at most 128 bytes, each once, in the order of the question.
 std::vector<std::string> pflash_literals(std::string_view question);
+
+// What a span names and the question does not: runs of words that begin with a capital, the last word of
+// such a run, and its literals. A single word at the span's beginning is none. At most 64, as above.
+std::vector<std::string> pflash_names(std::string_view span, std::string_view question);
 
 // For each literal the spans that hold it as a whole word, ascending. Case counts only for literals
 // that are all capitals; a number is not found inside a longer one.

@@ -20,6 +20,10 @@ using indices = std::vector<uint32_t>;
 
 static int seed = -1;
 
+static indices first_of(const indices & order, size_t n) {
+    return indices(order.begin(), order.begin() + n);
+}
+
 static pflash_rank_input ten_spans() {
     pflash_rank_input input;
     input.sizes  = indices(10, 10);
@@ -44,11 +48,17 @@ static void test_rank() {
     // the ends, then literals: the rarer first, a common one not at all
     input = ten_spans();
     input.ends     = true;
+    input.budget   = 80;
     input.literals = { { 4, 6 }, { 8 }, { 0, 1, 2 }, {} };
     const auto rescued = pflash_rank(input).order;
     CHECK((indices(rescued.begin(), rescued.begin() + 6) == indices { 0, 9, 8, 4, 6, 1 }));
-    input.sizes[8] = 30; // more than half of the budget
+    input.sizes[8] = 50; // more than half of the budget
     CHECK(pflash_rank(input).order[2] == 4);
+    // an end of more than an eighth of the budget waits for its turn
+    input = ten_spans();
+    input.ends   = true;
+    input.budget = 79;
+    CHECK(pflash_rank(input).order[0] == 1);
     // a neighbour comes along, once
     input = ten_spans();
     input.leans    = std::vector<uint8_t>(10, 0);
@@ -69,6 +79,44 @@ static void test_rank() {
         CHECK(std::find(finite.begin(), finite.end(), never) == finite.end());
     }
     CHECK(pflash_rank({}).order.empty());
+}
+
+// The question shares words with the first paragraph alone; another span has the second score.
+static pflash_rank_input four_paragraphs() {
+    pflash_rank_input input;
+    input.sizes      = indices(12, 10);
+    input.scores     = { 1, 10, 2, 0, 0, 0, 1, 1, 1, 1, 4, 1 };
+    input.bm25       = { 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+    input.paragraphs = { 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3 };
+    input.budget     = 60;
+    input.ends       = false;
+    return input;
+}
+
+static void test_paragraphs() {
+    auto input = four_paragraphs();
+    CHECK((pflash_first_hop(input) == indices { 1, 2, 0 }));
+    CHECK((first_of(pflash_rank(input).order, 4) == indices { 1, 2, 0, 10 }));
+    input.paragraphs.clear();
+    CHECK((first_of(pflash_rank(input).order, 3) == indices { 1, 10, 2 }));
+    // a name of the first hop leads to a paragraph that nothing else speaks for; a common one leads nowhere
+    input = four_paragraphs();
+    input.bridges   = { { 1, { 1, 3 } } };
+    const auto over = pflash_rank(input).order;
+    CHECK(std::find(over.begin(), over.begin() + 4, 3u) != over.begin() + 4);
+    input.bridges = { { 1, { 1, 3, 7, 9 } } };
+    CHECK(pflash_rank(input).order == pflash_rank(four_paragraphs()).order);
+    // within it the span that the question needs comes before the others
+    input.scores[5] = 4;
+    input.bridges   = { { 1, { 1, 3 } } };
+    const auto needed = pflash_rank(input).order;
+    CHECK(std::find(needed.begin(), needed.end(), 5u) < std::find(needed.begin(), needed.end(), 4u));
+    // what is never taken is no first hop, and numbers out of range do no harm
+    input.scores[1]  = NAN;
+    input.bridges    = { { 99, { 3, 99 } } };
+    input.paragraphs = indices(3, 77);
+    CHECK(pflash_rank(input).order.size() == 11 && pflash_first_hop(input)[0] != 1);
+    CHECK(pflash_first_hop({}).empty());
 }
 
 static void test_adaptive() {
@@ -264,7 +312,7 @@ static void test_threads() {
 
 int main(int argc, char ** argv) {
     const std::pair<std::string, void (*)()> groups[] = {
-        { "rank", test_rank }, { "adaptive", test_adaptive }, { "take", test_take }, { "masks", test_masks }, { "lru", test_lru }, { "threads", test_threads } };
+        { "rank", test_rank }, { "paragraphs", test_paragraphs }, { "adaptive", test_adaptive }, { "take", test_take }, { "masks", test_masks }, { "lru", test_lru }, { "threads", test_threads } };
     bool any = false;
     for (const auto & [name, test] : groups) {
         if (argc < 2 || name == argv[1]) {

@@ -95,6 +95,13 @@ static void test_spans() {
         { "10:00:00.123 Lost the peer. Retrying at once\n", "10:00:01.456 Found the peer. Going on then\n" });
     check_spans("[1] See the first work. It is cited by many.", { "[1] See the first work. ", "It is cited by many." });
     check_spans("name,town,phone,age\nalice,paris,555-1234,33\nbobby,london,555-4321,44\n", { "name,town,phone,age\n", "alice,paris,555-1234,33\n", "bobby,london,555-4321,44\n" });
+    // commas without blanks make no table of a long line of prose
+    std::string prose;
+    for (int i = 0; i < 6; i++) {
+        prose += "A sentence,as sloppy people write it, has its commas here. And then there is one that has none of them, however long it goes on and on. ";
+    }
+    context = "sloppy commas";
+    CHECK(spans_of(prose).size() == 12);
 
     for (int seed = 0; seed < 4000; seed++) {
         std::mt19937 random(seed);
@@ -115,10 +122,12 @@ static void test_spans() {
         }
         CHECK(at == text.size());
         CHECK(pflash_leans(text, spans).size() == spans.size());
+        CHECK(pflash_paragraphs(text, spans).size() == spans.size());
     }
 
     const std::string story = "The lighthouse stands on the northern cliff of the island. It was built in 1871 by two brothers from Bergen.\n\nThis paragraph is about something else entirely, as it seems.";
     context = "leans";
+    CHECK((pflash_paragraphs(story, pflash_spans(story)) == std::vector<uint32_t> { 0, 0, 1 }));
     CHECK((pflash_leans(story, pflash_spans(story)) == std::vector<uint8_t> { 0, 1, 0 }));
 }
 
@@ -311,6 +320,13 @@ static void test_literals() {
     CHECK(holders("abc", {}).empty());
     // across the border of two spans
     CHECK(pflash_literal_spans("one two three", { { 0, 6 }, { 6, 13 } }, { "two three" }) == (found { { 0, 1 } }));
+
+    context = "names";
+    CHECK((pflash_names("Ada Lovelace met Charles Babbage in London in 1833, knew K. P. Stone's mill and get_name().", "Who met whom in London?") ==
+        strings { "Ada Lovelace", "Lovelace", "Charles Babbage", "Babbage", "K. P. Stone", "Stone", "1833", "get_name" }));
+    CHECK((pflash_names("The Mill of Ада Лавлейс is old.", "") == strings { "The Mill", "Mill", "Ада Лавлейс", "Лавлейс" }));
+    CHECK(pflash_names("Nothing here is named. ", "").empty());
+    CHECK(pflash_names("", "").empty());
 
     // against a plain search
     for (int seed = 0; seed < 3000; seed++) {
