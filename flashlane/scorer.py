@@ -41,6 +41,7 @@ class ScorerType:
 
 
 F32 = ScorerType("f32", 0)
+Q4_0 = ScorerType("q4_0", 2)
 Q8_0 = ScorerType("q8_0", 7)
 _GGML_TYPE_Q8_0 = 8  # of the token embeddings, which are looked up and never multiplied
 
@@ -48,13 +49,14 @@ _GGML_TYPE_Q8_0 = 8  # of the token embeddings, which are looked up and never mu
 def scorer_type(machine: str | None = None, cpu_flags: str | None = None) -> ScorerType:
     """The type whose prefill is fastest on a processor.
 
-    Without 8-bit dot products (VNNI, AMX, Arm's dotprod) plain floats win: docs/pflash.md.
+    With 8-bit dot products (VNNI, AMX) 4-bit weights win, whose product is repacked for them;
+    without, plain floats do: docs/pflash.md.
     """
     machine = platform.machine() if machine is None else machine
     if machine.lower() not in {"x86_64", "amd64"}:
         return Q8_0
     flags = (_cpu_flags() if cpu_flags is None else cpu_flags).split()
-    return Q8_0 if any(flag in flags for flag in _INTEGER_8) else F32
+    return Q4_0 if any(flag in flags for flag in _INTEGER_8) else F32
 
 
 def scorer_path() -> Path | None:
@@ -148,7 +150,7 @@ def _cpu_flags() -> str:
 def main(arguments: list[str]) -> int:
     """`python -m flashlane.scorer` prints the path; with SOURCE TARGET TYPE it converts."""
     if len(arguments) == 3:
-        kind = {known.name: known for known in (F32, Q8_0)}[arguments[2]]
+        kind = {known.name: known for known in (F32, Q4_0, Q8_0)}[arguments[2]]
         return _quantize(Path(arguments[0]), Path(arguments[1]), kind)
     try:
         print(ensure_scorer())

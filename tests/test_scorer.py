@@ -8,7 +8,7 @@ import pytest
 
 from flashlane import scorer
 from flashlane.models import ModelError
-from flashlane.scorer import F32, Q8_0, ensure_scorer, scorer_path, scorer_type
+from flashlane.scorer import F32, Q4_0, Q8_0, ensure_scorer, scorer_path, scorer_type
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("x86_64", "flags : fma avx2", F32),
         ("AMD64", "", F32),
-        ("x86_64", "flags : avx2 avx_vnni", Q8_0),
-        ("x86_64", "flags : avx512f avx512_vnni", Q8_0),
+        ("x86_64", "flags : avx2 avx_vnni", Q4_0),
+        ("x86_64", "flags : avx512f avx512_vnni", Q4_0),
         ("arm64", "", Q8_0),
         ("aarch64", "", Q8_0),
     ],

@@ -143,6 +143,20 @@ def test_the_ask_is_found_and_kept_wherever_it_stands(server: Engine, layout: st
     assert "Answer in one" not in layout or "Answer in one short sentence." in prompt
 
 
+def test_another_ratio_of_the_same_text_is_not_read_anew(server: Engine) -> None:
+    def reused() -> int:
+        return int(server.get("/props").json()["pflash"]["scorer_model"]["reused"])
+
+    text, before = document(depth=0.3), reused()
+    wide = compress(server, text=text, question=QUESTION, keep_ratio=0.3)
+    narrow = compress(server, text=text, question=QUESTION, keep_ratio=0.1)
+    assert reused() == before + 1
+    assert NEEDLE in narrow["text"] and len(narrow["text"]) < len(wide["text"])
+    compress(server, text=text, question=PARAPHRASED, keep_ratio=0.1)
+    compress(server, text=text + " And so on.", question=QUESTION, keep_ratio=0.1)
+    assert reused() == before + 1
+
+
 def test_spans_are_kept_whole_and_in_order(server: Engine) -> None:
     lines = filler(60)
     prompt = prompt_of(chat(server, " ".join(lines) + "\n\n" + QUESTION))

@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <list>
+#include <mutex>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
@@ -21,6 +24,7 @@ static constexpr size_t  BLOCK_TOKENS         = 32;   // of the uniform scorer
 static constexpr size_t  BEGUN_SHARE          = 8;    // of the budget, for the rest of a span that a guard cuts
 static constexpr uint32_t MAX_LOOSE_TOKENS    = 2;    // protected in a span that may go: blanks beside an ask
 static constexpr int32_t SCORER_GPU_LAYERS    = 999;  // all, where there is a GPU
+static constexpr size_t  RECENT_BYTES         = 8u << 20; // of the model's scores and their texts
 
 // Where a token's text starts: vocabularies put the blank before a word into the word's token, and a
 // span's trailing blanks belong to the span.
@@ -106,6 +110,57 @@ static std::vector<pflash_bridge> bridges_of(
     return bridges;
 }
 
+// The model's scores of the texts read last. Thread safe.
+struct pflash_ranker::recent_scores {
+    std::optional<pflash_scores> find(std::string_view text, std::string_view question) {
+        std::lock_guard<std::mutex> lock(mutex);
+        for (auto it = entries.begin(); it != entries.end(); ++it) {
+            if (it->question == question && it->text == text) {
+                entries.splice(entries.begin(), entries, it);
+                n_found++;
+                return it->scores;
+            }
+        }
+        return std::nullopt;
+    }
+
+    void put(std::string_view text, std::string_view question, const pflash_scores & scores) {
+        entry added { std::string(text), std::string(question), scores };
+        const size_t n_added = added.bytes();
+        if (n_added > RECENT_BYTES) {
+            return;
+        }
+        std::lock_guard<std::mutex> lock(mutex);
+        entries.push_front(std::move(added));
+        n_bytes += n_added;
+        while (n_bytes > RECENT_BYTES) {
+            n_bytes -= entries.back().bytes();
+            entries.pop_back();
+        }
+    }
+
+    uint64_t hits() {
+        std::lock_guard<std::mutex> lock(mutex);
+        return n_found;
+    }
+
+private:
+    struct entry {
+        std::string   text;
+        std::string   question;
+        pflash_scores scores;
+
+        size_t bytes() const {
+            return text.size() + question.size() + scores.token_end.size() * (sizeof(size_t) + sizeof(float));
+        }
+    };
+
+    std::mutex       mutex;
+    std::list<entry> entries; // the one used last in front
+    size_t           n_bytes = 0;
+    uint64_t         n_found = 0;
+};
+
 pflash_ranker::pflash_ranker() = default;
 pflash_ranker::~pflash_ranker() = default;
 
@@ -116,6 +171,7 @@ std::string pflash_ranker::start(const pflash_params & params, int32_t n_threads
         if (!model) {
             return "--pflash-model " + params.model + " cannot score: " + error;
         }
+        recent = std::make_unique<recent_scores>();
     }
     if (params.scorer == PFLASH_SCORER_EXTERNAL_HELPER) {
         helper = std::make_unique<pflash_helper>(std::vector<std::string> { params.drafter });
@@ -209,10 +265,14 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
         }
         const size_t begin = first == 0 ? 0 : segment.token_end[first - 1];
         const size_t end   = last == 0 ? 0 : segment.token_end[last - 1];
-        const auto scores = model->score(std::string_view(segment.text).substr(begin, end - begin), input.question,
-                                         input.deadline_us, input.should_stop);
-        pick.scored_tokens = last - first;
-        rank.scores = span_scores(segment.text, spans.ranges, begin, scores);
+        const auto text = std::string_view(segment.text).substr(begin, end - begin);
+        auto scores = recent->find(text, input.question);
+        if (!scores) {
+            scores = model->score(text, input.question, input.deadline_us, input.should_stop);
+            recent->put(text, input.question, *scores);
+            pick.scored_tokens = last - first;
+        }
+        rank.scores = span_scores(segment.text, spans.ranges, begin, *scores);
         for (size_t s = 0; s < rank.scores.size(); s++) {
             if (std::isnan(rank.scores[s]) && rank.sizes[s] > 0) {
                 rank.scores[s] = 0.0f; // shorter than a token of the scorer
@@ -272,6 +332,7 @@ void pflash_ranker::add_props(json & pflash) const {
             {"layers",      json::array({ model->info().first_layer, model->info().last_layer })},
             {"window",      model->info().window},
             {"per_second",  model->tokens_per_second()},
+            {"reused",      recent->hits()},
         };
     }
     if (helper) {

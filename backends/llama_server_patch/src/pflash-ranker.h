@@ -60,6 +60,9 @@ class pflash_ranker {
     pflash_pick by_blocks(const pflash_pick_input & input) const;
     pflash_pick by_spans(pflash_scorer scorer, const pflash_pick_input & input);
 
+    struct recent_scores; // another keep ratio of the same text and question reads nothing anew
+
     std::unique_ptr<pflash_attention_scorer> model;
+    std::unique_ptr<recent_scores> recent;
     std::unique_ptr<pflash_helper> helper;
 };
