@@ -20,6 +20,7 @@ from bench.pflash import (
     needles,
     packing,
     qa,
+    ruler,
     stall,
     survival,
     timing,
@@ -118,6 +119,25 @@ def test_every_case_holds_its_evidence_once(
         assert all(case.text.count(item) == 1 for item in case.evidence), case.id
         assert case.tokens <= count(case.text) <= case.tokens * 1.1 + 60, case.id
     assert build("reported", count) == cases
+
+
+def test_ruler_cases_hold_what_is_asked_for() -> None:
+    cases = ruler.cases("reported", count)
+    assert len({case.id for case in cases}) == len(cases) == 56
+    told = {case.kind: len(case.evidence) for case in cases}
+    assert told == {
+        "single": 1,
+        "single-uuid": 1,
+        "multi-key": 1,
+        "all-keys": 1,
+        "multi-value": 4,
+        "multi-query": 4,
+        "variable-tracking": 5,
+    }
+    for case in cases:
+        assert all(case.text.count(item) == 1 for item in case.evidence), case.id
+        assert 0.5 * case.tokens <= count(case.text) <= 1.2 * case.tokens, case.id
+    assert ruler.cases("reported", count) == cases
 
 
 def test_lexical_cases_cover_lengths_and_depths() -> None:

@@ -54,6 +54,14 @@ def haystack(
     return units
 
 
+def names(draw: random.Random, n: int) -> list[str]:
+    """`n` different names of two words with a hyphen."""
+    found: dict[str, None] = {}
+    while len(found) < n:
+        found[f"{draw.choice(_VERBS)}-{draw.choice(_NOUNS)}"] = None
+    return list(found)
+
+
 def as_unit(kind: str, sentence: str, draw: random.Random) -> str:
     """`sentence` in the form in which a haystack of `kind` holds such a thing."""
     if kind == "code":

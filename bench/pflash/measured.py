@@ -70,6 +70,13 @@ PARTS = (
         partial(survival.measure, part="two-hop"),
     ),
     Part(
+        "ruler",
+        "RULER's retrieval and variable tracking at 4k and 8k, 56 cases",
+        "survival",
+        survival.Row,
+        partial(survival.measure, part="ruler"),
+    ),
+    Part(
         "squad",
         "SQuAD in 3.2k-token contexts: support kept, answers, 102 questions",
         "qa",

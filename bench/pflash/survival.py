@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from bench.pflash import needles
+from bench.pflash import needles, ruler
 from bench.pflash.context import Context, number
 from bench.pflash.data import Split
 from bench.pflash.needles import Case, Count
@@ -21,6 +21,7 @@ _PARTS: Mapping[str, Sequence[Callable[[Split, Count], list[Case]]]] = {
     "needles": (needles.lexical,),
     "paraphrase": (needles.paraphrased,),
     "two-hop": (needles.two_hop, needles.contradicting),
+    "ruler": (ruler.cases,),
 }
 PARTS = tuple(_PARTS)
 
