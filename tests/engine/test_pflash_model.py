@@ -409,6 +409,7 @@ def test_counters(server: Engine) -> None:
     props = server.get("/props").json()["pflash"]
     assert props["scorer"] == "model" and props["compressed"] > 0
     assert props["scorer_model"]["layers"][0] <= props["scorer_model"]["layers"][1]
+    assert props["scorer_model"]["retokenized"] == 0  # both models have one vocabulary
     metrics = server.get("/metrics").text
     assert f"llamacpp:pflash_compressed_total {props['compressed']}" in metrics
     assert "llamacpp:pflash_skipped_total{reason=" in metrics

@@ -183,6 +183,17 @@ def test_questions_of_any_kind(scorer: Scorer) -> None:
     _checked(text, broken)
 
 
+def test_tokens_that_are_known_are_not_made_again(scorer: Scorer, engine_source: Path) -> None:
+    text, _, _ = _with_answer(_story(20), _story(20, 2))
+    _, made = scorer.run((text, QUESTION))
+    _, given = scorer.run((text, QUESTION), options=("--given", str(scorer.model)))
+    for figure in ("token_end", "score", "n_windows"):
+        assert given[figure] == made[figure]
+    strange = engine_source / "models" / "ggml-vocab-gpt-2.gguf"
+    refused = scorer.start(scorer.model, "--given", str(strange))
+    assert refused.returncode == 1 and "another vocabulary" in refused.stderr
+
+
 def test_empty_text_has_no_scores(scorer: Scorer) -> None:
     _, result = scorer.run(("", QUESTION))
     assert (result["n_windows"], result["token_end"], result["score"]) == (0, [], [])

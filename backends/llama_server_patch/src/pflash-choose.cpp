@@ -164,7 +164,9 @@ pflash_choice pflash_chooser::choose(
         size_t budget_left = budget;
         for (const auto * segment : fresh) {
             const size_t open = prompt.n_open(*segment);
-            pflash_pick_input input { *segment, prompt.protect.data() + segment->begin, "", 0, 0, 0, nullptr };
+            pflash_pick_input input { *segment, prompt.protect.data() + segment->begin };
+            input.tokens   = tokens.data() + segment->begin;
+            input.vocab    = policy.vocab;
             input.question = segment->ask;
             if (segment->ask != newest) {
                 input.question += (segment->ask.empty() ? "" : "\n") + newest;

@@ -19,6 +19,7 @@ struct pflash_policy {
     float         keep_ratio;
     size_t        min_keep_tokens;
     bool          recall = false; // the segments are the turns of a conversation
+    const llama_vocab * vocab = nullptr; // of the prompt
     int64_t       deadline_us = 0;
     std::function<bool()> should_stop;
 };

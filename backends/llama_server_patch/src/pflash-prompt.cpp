@@ -6,6 +6,7 @@
 #include <algorithm>
 
 static constexpr size_t GUARD_TOKENS      = 8;   // at each edge of a segment
+static constexpr size_t MAX_CHARACTER_TOKENS = 3; // after its first; more are bytes of no character
 static constexpr size_t FILE_NAME_TOKENS  = 64;  // at most this long is an infill file name
 static constexpr size_t INFILL_ASK_TOKENS = 128; // on each side of the gap
 
@@ -112,6 +113,32 @@ struct reader {
         std::fill_n(prompt.protect.begin(),  std::min(guards.prefix, n), (uint8_t) 1);
         std::fill_n(prompt.protect.rbegin(), std::min(guards.suffix, n), (uint8_t) 1);
     }
+
+    pflash_prompt done() {
+        for (const auto & segment : prompt.segments) {
+            close_characters(segment);
+        }
+        return std::move(prompt);
+    }
+
+private:
+    // What is protected ends with a character, also where a character is several tokens.
+    void close_characters(const pflash_segment & segment) {
+        const size_t n = segment.token_end.size();
+        const auto joined = [&](size_t i) { // to the token before
+            const size_t at = segment.token_end[i - 1];
+            return at < segment.text.size() && ((unsigned char) segment.text[at] & 0xC0) == 0x80;
+        };
+        uint8_t * const protect = prompt.protect.data() + segment.begin;
+        for (size_t i = 1, run = 0; i < n; i++) {
+            run = protect[i - 1] && !protect[i] && joined(i) && run < MAX_CHARACTER_TOKENS ? run + 1 : 0;
+            protect[i] |= run > 0;
+        }
+        for (size_t i = n, run = 0; i-- > 1;) {
+            run = protect[i] && !protect[i - 1] && joined(i) && run < MAX_CHARACTER_TOKENS ? run + 1 : 0;
+            protect[i - 1] |= run > 0;
+        }
+    }
 };
 
 // the tokens that announce a message
@@ -187,7 +214,7 @@ pflash_prompt pflash_read_chat(
     }
     read.close_special(preserved);
     read.close_ends(guards);
-    return std::move(read.prompt);
+    return read.done();
 }
 
 pflash_prompt pflash_read_text(
@@ -199,12 +226,12 @@ pflash_prompt pflash_read_text(
     const size_t begin = !tokens.empty() && is_control(vocab, tokens[0]) ? 1 : 0; // BOS
     if (std::any_of(tokens.begin() + begin, tokens.end(), [&](llama_token token) { return is_control(vocab, token); })) {
         read.prompt.refused = "no_role_boundaries";
-        return std::move(read.prompt);
+        return read.done();
     }
     read.close_ask(read.open(begin, tokens.size()));
     read.close_special(preserved);
     read.close_ends(guards);
-    return std::move(read.prompt);
+    return read.done();
 }
 
 pflash_prompt pflash_read_infill(
@@ -255,7 +282,7 @@ pflash_prompt pflash_read_infill(
     }
     open(begin, end);
     read.close_special(preserved);
-    return std::move(read.prompt);
+    return read.done();
 }
 
 pflash_prompt pflash_read_parts(
@@ -286,5 +313,5 @@ pflash_prompt pflash_read_parts(
             segment.ask = question;
         }
     }
-    return std::move(read.prompt);
+    return read.done();
 }

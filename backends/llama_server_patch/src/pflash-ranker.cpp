@@ -3,6 +3,7 @@
 #include "pflash-helper.h"
 #include "pflash-rank.h"
 #include "pflash-scorer.h"
+#include "pflash-scorer-text.h"
 #include "pflash-select.h"
 #include "pflash-text.h"
 
@@ -10,6 +11,7 @@
 #include "log.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <list>
@@ -110,8 +112,53 @@ static std::vector<pflash_bridge> bridges_of(
     return bridges;
 }
 
-// The model's scores of the texts read last. Thread safe.
-struct pflash_ranker::recent_scores {
+// The scorer model and its scores of the texts read last, so that another keep ratio of the same text
+// costs nothing. Thread safe.
+struct pflash_ranker::reader {
+    const std::unique_ptr<pflash_attention_scorer> scorer;
+
+    explicit reader(std::unique_ptr<pflash_attention_scorer> scorer) : scorer(std::move(scorer)) {}
+
+    // Scores of the tokens [first, last) of the segment, whose bytes are `text`. `was_read` tells whether the
+    // model had to read them.
+    pflash_scores read(const pflash_pick_input & input, size_t first, size_t last, std::string_view text, bool & was_read) {
+        if (auto found = find(text, input.question)) {
+            was_read = false;
+            return std::move(*found);
+        }
+        was_read = true;
+        const auto own = own_tokens(input, first, last);
+        n_retokenized += !own;
+        auto scores = scorer->score(text, input.question, input.deadline_us, input.should_stop, own ? &*own : nullptr);
+        put(text, input.question, scores);
+        return scores;
+    }
+
+    void add_props(json & props) {
+        props["retokenized"] = n_retokenized.load();
+        std::lock_guard<std::mutex> lock(mutex);
+        props["reused"] = n_found;
+    }
+
+private:
+    struct entry {
+        std::string   text;
+        std::string   question;
+        pflash_scores scores;
+
+        size_t bytes() const {
+            return text.size() + question.size() + scores.token_end.size() * (sizeof(size_t) + sizeof(float));
+        }
+    };
+
+    std::mutex       mutex;
+    std::list<entry> entries; // the one used last in front
+    size_t           n_bytes = 0;
+    uint64_t         n_found = 0;
+    const llama_vocab * compared = nullptr;
+    bool                is_own   = false; // the vocabulary that was compared
+    std::atomic<uint64_t> n_retokenized { 0 };
+
     std::optional<pflash_scores> find(std::string_view text, std::string_view question) {
         std::lock_guard<std::mutex> lock(mutex);
         for (auto it = entries.begin(); it != entries.end(); ++it) {
@@ -139,26 +186,30 @@ struct pflash_ranker::recent_scores {
         }
     }
 
-    uint64_t hits() {
+    bool reads(const llama_vocab * vocab) {
         std::lock_guard<std::mutex> lock(mutex);
-        return n_found;
+        if (vocab && vocab != compared) {
+            compared = vocab;
+            is_own   = scorer->reads(vocab);
+        }
+        return vocab && is_own;
     }
 
-private:
-    struct entry {
-        std::string   text;
-        std::string   question;
-        pflash_scores scores;
-
-        size_t bytes() const {
-            return text.size() + question.size() + scores.token_end.size() * (sizeof(size_t) + sizeof(float));
+    // The segment's tokens as the model reads them, where it can: same vocabulary, plain text.
+    std::optional<pflash_text_tokens> own_tokens(const pflash_pick_input & input, size_t first, size_t last) {
+        if (!input.tokens || !reads(input.vocab) || std::any_of(input.tokens + first, input.tokens + last, [&](llama_token token) {
+                return token < 0 || (llama_vocab_get_attr(input.vocab, token) & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED));
+            })) {
+            return std::nullopt;
         }
-    };
-
-    std::mutex       mutex;
-    std::list<entry> entries; // the one used last in front
-    size_t           n_bytes = 0;
-    uint64_t         n_found = 0;
+        const size_t begin = first == 0 ? 0 : input.segment.token_end[first - 1];
+        pflash_text_tokens own;
+        own.id.assign(input.tokens + first, input.tokens + last);
+        for (size_t i = first; i < last; i++) {
+            own.end.push_back(input.segment.token_end[i] - begin);
+        }
+        return own;
+    }
 };
 
 pflash_ranker::pflash_ranker() = default;
@@ -167,11 +218,11 @@ pflash_ranker::~pflash_ranker() = default;
 std::string pflash_ranker::start(const pflash_params & params, int32_t n_threads) {
     if (params.scorer == PFLASH_SCORER_MODEL) {
         std::string error;
-        model = pflash_attention_scorer::load(params.model, n_threads, SCORER_GPU_LAYERS, PFLASH_SCORER_WINDOW, error);
-        if (!model) {
+        auto scorer = pflash_attention_scorer::load(params.model, n_threads, SCORER_GPU_LAYERS, PFLASH_SCORER_WINDOW, error);
+        if (!scorer) {
             return "--pflash-model " + params.model + " cannot score: " + error;
         }
-        recent = std::make_unique<recent_scores>();
+        model = std::make_unique<reader>(std::move(scorer));
     }
     if (params.scorer == PFLASH_SCORER_EXTERNAL_HELPER) {
         helper = std::make_unique<pflash_helper>(std::vector<std::string> { params.drafter });
@@ -191,13 +242,13 @@ bool pflash_ranker::has(pflash_scorer scorer) const {
 }
 
 double pflash_ranker::tokens_per_second(pflash_scorer scorer) const {
-    return scorer == PFLASH_SCORER_MODEL && model ? model->tokens_per_second() : 0.0;
+    return scorer == PFLASH_SCORER_MODEL && model ? model->scorer->tokens_per_second() : 0.0;
 }
 
 std::string pflash_ranker::fingerprint(pflash_scorer scorer) const {
     std::string name = pflash_scorer_name(scorer);
     if (scorer == PFLASH_SCORER_MODEL && model) {
-        name += ":" + model->info().fingerprint;
+        name += ":" + model->scorer->info().fingerprint;
     }
     return name;
 }
@@ -266,13 +317,10 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
         const size_t begin = first == 0 ? 0 : segment.token_end[first - 1];
         const size_t end   = last == 0 ? 0 : segment.token_end[last - 1];
         const auto text = std::string_view(segment.text).substr(begin, end - begin);
-        auto scores = recent->find(text, input.question);
-        if (!scores) {
-            scores = model->score(text, input.question, input.deadline_us, input.should_stop);
-            recent->put(text, input.question, *scores);
-            pick.scored_tokens = last - first;
-        }
-        rank.scores = span_scores(segment.text, spans.ranges, begin, *scores);
+        bool was_read = false;
+        const auto scores = model->read(input, first, last, text, was_read);
+        pick.scored_tokens = was_read ? last - first : 0;
+        rank.scores = span_scores(segment.text, spans.ranges, begin, scores);
         for (size_t s = 0; s < rank.scores.size(); s++) {
             if (std::isnan(rank.scores[s]) && rank.sizes[s] > 0) {
                 rank.scores[s] = 0.0f; // shorter than a token of the scorer
@@ -326,14 +374,15 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
 
 void pflash_ranker::add_props(json & pflash) const {
     if (model) {
+        const auto & info = model->scorer->info();
         pflash["scorer_model"] = json {
-            {"name",        model->info().name},
-            {"fingerprint", model->info().fingerprint},
-            {"layers",      json::array({ model->info().first_layer, model->info().last_layer })},
-            {"window",      model->info().window},
-            {"per_second",  model->tokens_per_second()},
-            {"reused",      recent->hits()},
+            {"name",        info.name},
+            {"fingerprint", info.fingerprint},
+            {"layers",      json::array({ info.first_layer, info.last_layer })},
+            {"window",      info.window},
+            {"per_second",  model->scorer->tokens_per_second()},
         };
+        model->add_props(pflash["scorer_model"]);
     }
     if (helper) {
         const auto counters = helper->counters();

@@ -18,6 +18,8 @@ class pflash_helper;
 struct pflash_pick_input {
     const pflash_segment & segment;
     const uint8_t * protect; // one per token of the segment
+    const llama_token * tokens = nullptr; // of the segment
+    const llama_vocab * vocab  = nullptr; // theirs
     std::string question;
     size_t budget     = 0;   // unprotected tokens
     size_t max_budget = 0;   // up to which spread evidence may raise it
@@ -57,12 +59,11 @@ class pflash_ranker {
     std::string to_metrics() const;
 
   private:
+    struct reader; // the model, and what it read last
+
     pflash_pick by_blocks(const pflash_pick_input & input) const;
     pflash_pick by_spans(pflash_scorer scorer, const pflash_pick_input & input);
 
-    struct recent_scores; // another keep ratio of the same text and question reads nothing anew
-
-    std::unique_ptr<pflash_attention_scorer> model;
-    std::unique_ptr<recent_scores> recent;
+    std::unique_ptr<reader> model;
     std::unique_ptr<pflash_helper> helper;
 };

@@ -159,7 +159,7 @@ struct pflash_attention_scorer::impl {
     void describe();
     std::vector<llama_token> question_tail(std::string_view question) const;
     void combine(float * out) const;
-    pflash_scores score(std::string_view text, std::string_view question);
+    pflash_scores score(std::string_view text, std::string_view question, const pflash_text_tokens * given);
 };
 
 bool pflash_attention_scorer::impl::load(const std::string & file, int32_t n_threads, int32_t n_gpu_layers, int32_t window, std::string & error) {
@@ -321,14 +321,14 @@ void pflash_attention_scorer::impl::combine(float * out) const {
     }
 }
 
-pflash_scores pflash_attention_scorer::impl::score(std::string_view text, std::string_view question) {
+pflash_scores pflash_attention_scorer::impl::score(std::string_view text, std::string_view question, const pflash_text_tokens * given) {
     const int64_t started_us = ggml_time_us();
     pflash_scores result;
     if (question.find_first_not_of(" \t\r\n") == std::string_view::npos) {
         throw std::runtime_error("no question");
     }
     const auto asked = question_tail(question);
-    auto tokens = pflash_tokenize(vocab, text, [this] { check(); });
+    auto tokens = given ? *given : pflash_tokenize(vocab, text, [this] { check(); });
     if (tokens.id.empty() && !text.empty()) {
         throw std::runtime_error("vocabulary");
     }
@@ -378,7 +378,8 @@ std::unique_ptr<pflash_attention_scorer> pflash_attention_scorer::load(
 }
 
 pflash_scores pflash_attention_scorer::score(
-        std::string_view text, std::string_view question, int64_t deadline_us, const std::function<bool()> & cancelled) {
+        std::string_view text, std::string_view question, int64_t deadline_us, const std::function<bool()> & cancelled,
+        const pflash_text_tokens * tokens) {
     std::unique_lock<std::timed_mutex> lock(self->mutex, std::defer_lock);
     while (!lock.try_lock_for(std::chrono::microseconds(CANCEL_POLL_US))) {
         if (cancelled && cancelled()) {
@@ -392,7 +393,21 @@ pflash_scores pflash_attention_scorer::score(
     self->cancelled     = &cancelled;
     self->next_poll_us  = 0;
     self->was_cancelled = false;
-    return self->score(text, question);
+    return self->score(text, question, tokens);
+}
+
+bool pflash_attention_scorer::reads(const llama_vocab * vocab) const {
+    const int32_t n = llama_vocab_n_tokens(self->vocab);
+    if (llama_vocab_type(vocab) != llama_vocab_type(self->vocab) || llama_vocab_n_tokens(vocab) != n) {
+        return false;
+    }
+    for (llama_token token = 0; token < n; token++) {
+        if (strcmp(llama_vocab_get_text(vocab, token), llama_vocab_get_text(self->vocab, token)) != 0 ||
+                llama_vocab_get_attr(vocab, token) != llama_vocab_get_attr(self->vocab, token)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 const pflash_scorer_info & pflash_attention_scorer::info() const {

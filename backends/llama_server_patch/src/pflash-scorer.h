@@ -12,6 +12,9 @@
 // model. The scorer owns its model and context and knows nothing of the model that answers: scores
 // travel by byte offsets.
 
+struct llama_vocab;
+struct pflash_text_tokens;
+
 static constexpr int32_t PFLASH_SCORER_WINDOW = 768; // tokens; docs/pflash.md says how it was chosen
 
 struct pflash_scores {
@@ -40,7 +43,11 @@ public:
 
     ~pflash_attention_scorer();
 
-    // Any bytes are accepted. Memory is bounded by the context plus about 20 bytes for each token of the
+    // Whether the tokens of `vocab` are this model's own.
+    bool reads(const llama_vocab * vocab) const;
+
+    // Any bytes are accepted. `tokens`, where given, are those of the text in a vocabulary that this model
+    // reads; else it is tokenised. Memory is bounded by the context plus about 20 bytes for each token of the
     // text. An empty text gets no scores; scores of one call compare with each other only.
     // One call runs at a time; others wait, at most until their deadline, a value of ggml_time_us().
     // `cancelled`, where given, is polled about every 10 ms and must not throw.
@@ -48,7 +55,7 @@ public:
     // tokens for the text); "nan"; "layout" (the attention cannot be read); "decode: …".
     pflash_scores score(
             std::string_view text, std::string_view question,
-            int64_t deadline_us, const std::function<bool()> & cancelled);
+            int64_t deadline_us, const std::function<bool()> & cancelled, const pflash_text_tokens * tokens = nullptr);
 
     const pflash_scorer_info & info() const;
 

@@ -214,6 +214,7 @@ void server_pflash_apply(
     policy.keep_ratio      = request.keep_ratio;
     policy.min_keep_tokens = request.min_keep_tokens;
     policy.recall          = data.contains("message_delimiters");
+    policy.vocab           = vocab;
     policy.deadline_us     = t_start + 1000ll * params.timeout_ms;
     policy.should_stop     = should_stop;
 
@@ -357,6 +358,7 @@ json server_pflash_compress(
     policy.scorer          = read_scorer(body, server.params, server.ranker);
     policy.keep_ratio      = request.keep_ratio;
     policy.min_keep_tokens = request.min_keep_tokens;
+    policy.vocab           = vocab;
     policy.deadline_us     = t_start + 1000ll * server.params.timeout_ms;
     policy.should_stop     = should_stop;
 

@@ -1,11 +1,12 @@
 // The attention scorer for tests: one line of JSON for the model, then one for each text and question.
-// usage: pflash_scorer MODEL [--window N] [--threads N] [--gpu-layers N] [--deadline-ms N] [--cancel] [--together]
+// usage: pflash_scorer MODEL [--window N] [--threads N] [--gpu-layers N] [--deadline-ms N] [--cancel] [--together] [--given VOCABULARY]
 //                      [TEXT_FILE QUESTION_FILE]...
 
 #include "pflash-scorer.h"
+#include "pflash-scorer-text.h"
 
 #include "ggml.h"
-#include "llama.h"
+#include "llama-cpp.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -52,6 +53,8 @@ int main(int argc, char ** argv) {
     int64_t limit_ms   = 0;
     bool    cancel     = false;
     bool    together   = false;
+    bool    given      = false; // the text's tokens, as one who has them would
+    std::string vocabulary;     // whose tokens they are
     std::vector<std::string> files;
     for (int i = 2; i < argc; i++) {
         const std::string arg = argv[i];
@@ -68,6 +71,9 @@ int main(int argc, char ** argv) {
             cancel = true;
         } else if (arg == "--together") {
             together = true;
+        } else if (arg == "--given") {
+            given      = true;
+            vocabulary = i + 1 < argc ? argv[++i] : "";
         } else {
             files.push_back(arg);
         }
@@ -85,6 +91,14 @@ int main(int argc, char ** argv) {
         fprintf(stderr, "%s\n", error.c_str());
         return 1;
     }
+    auto vocab_params = llama_model_default_params();
+    vocab_params.vocab_only = true;
+    llama_model_ptr words(given ? llama_model_load_from_file(vocabulary.empty() ? argv[1] : vocabulary.c_str(), vocab_params) : nullptr);
+    const llama_vocab * vocab = words ? llama_model_get_vocab(words.get()) : nullptr;
+    if (given && !scorer->reads(vocab)) {
+        fprintf(stderr, "another vocabulary\n");
+        return 1;
+    }
     const auto & info = scorer->info();
     printf("{\"name\":\"%s\",\"fingerprint\":\"%s\",\"n_layers\":%d,\"first_layer\":%d,\"last_layer\":%d,\"window\":%d,\"tokens_per_second\":%.1f}\n",
             info.name.c_str(), info.fingerprint.c_str(), info.n_layers, info.first_layer, info.last_layer, info.window, scorer->tokens_per_second());
@@ -94,7 +108,9 @@ int main(int argc, char ** argv) {
     const auto run = [&](size_t i) {
         const int64_t deadline_us = limit_ms ? ggml_time_us() + limit_ms*1000 : std::numeric_limits<int64_t>::max();
         try {
-            lines[i] = to_json(scorer->score(read_file(files[2*i]), read_file(files[2*i + 1]), deadline_us, [&] { return cancel; }));
+            const std::string text = read_file(files[2*i]);
+            const auto tokens = given ? pflash_tokenize(vocab, text, [] {}) : pflash_text_tokens();
+            lines[i] = to_json(scorer->score(text, read_file(files[2*i + 1]), deadline_us, [&] { return cancel; }, given ? &tokens : nullptr));
         } catch (const std::runtime_error & failure) {
             lines[i] = std::string("{\"error\":\"") + failure.what() + "\"}";
         }
