@@ -17,6 +17,7 @@ from flashlane.backends.llama_server_patch.build import BuildError, engine_path
 from flashlane.config import BackendConfig, ConfigError, FlashlaneConfig, load_config, load_litellm
 from flashlane.models import CATALOGUE, ModelError, find_model
 from flashlane.paths import state_dir
+from flashlane.scorer import SCORER_MODEL, scorer_path
 
 PROXY_PORT = 4000
 _POISONED = re.compile(r"(1\.82\.[78]|1\.107\..*)")
@@ -45,7 +46,8 @@ def run_checks(config_path: Path) -> list[Check]:
     found = f"{config_path}: {len(config.backends)} backends, {groups} deployments"
     checks.append(Check("config", True, found))
     for name, backend in config.backends.items():
-        checks.append(_model(name, backend))
+        checks.append(_model(f"model of {name}", "model", backend.model))
+        checks += _scorer(name, backend)
         if backend.server is not None:
             checks.append(_own_server(name, backend.server))
     return [*checks, *_ports(config, config_path)]
@@ -85,37 +87,54 @@ def _engine() -> Check:
     return Check("engine", True, str(server))
 
 
-def _model(name: str, backend: BackendConfig) -> Check:
-    title = f"model of {name}"
+def _model(title: str, key: str, named: str) -> Check:
     try:
-        path = find_model(backend.model)
+        path = find_model(named)
     except ModelError as error:
-        return Check(title, False, str(error), "correct `model`")
+        return Check(title, False, str(error), f"correct `{key}`")
     if path is not None:
         return Check(title, True, str(path))
-    if backend.model in CATALOGUE:
+    if named in CATALOGUE:
         return Check(
             title,
             False,
-            f"{backend.model} is not fetched yet",
-            f"python -m flashlane.models {backend.model}",
+            f"{named} is not fetched yet",
+            f"python -m flashlane.models {named}",
         )
     return Check(
         title,
         False,
-        f"{backend.model} is no file and no known name",
+        f"{named} is no file and no known name",
         f"give the path of a GGUF file or one of: {', '.join(CATALOGUE)}",
     )
 
 
+def _scorer(name: str, backend: BackendConfig) -> list[Check]:
+    """What PFlash needs beside the server, where the config asks for it."""
+    pflash, checks = backend.pflash, []
+    if pflash.model == SCORER_MODEL:
+        path = scorer_path()
+        made = path is not None and path.is_file()
+        found = str(path) if made else f"{SCORER_MODEL} is not converted yet"
+        checks.append(Check(f"scorer of {name}", made, found, None if made else "flashlane setup"))
+    elif pflash.model is not None:
+        checks.append(_model(f"scorer of {name}", "pflash.model", pflash.model))
+    if pflash.drafter is not None:
+        checks.append(_program(f"helper of {name}", pflash.drafter, "correct `pflash.drafter`"))
+    return checks
+
+
 def _own_server(name: str, server: str) -> Check:
-    path = Path(server).expanduser()
+    fix = "correct `server`, or leave it out for the cached build"
+    return _program(f"server of {name}", server, fix)
+
+
+def _program(title: str, named: str, fix: str) -> Check:
+    """An executable file by its path; PATH is not searched."""
+    path = Path(named).expanduser()
     usable = path.is_file() and os.access(path, os.X_OK)
     return Check(
-        f"server of {name}",
-        usable,
-        str(path) if usable else f"{path} is no program",
-        None if usable else "correct `server`, or leave it out for the cached build",
+        title, usable, str(path) if usable else f"{path} is no program", None if usable else fix
     )
 
 

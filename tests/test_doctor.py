@@ -47,6 +47,30 @@ def test_a_taken_port_is_found(tmp_path: Path) -> None:
     assert str(port) in found.message
 
 
+@pytest.mark.parametrize(
+    ("pflash", "found", "fix"),
+    [
+        ("{score: model, model: smollm2-135m}", "scorer of local", "flashlane setup"),
+        ("{score: model, model: /no/such.gguf}", "scorer of local", "give the path of a GGUF file"),
+        ("{drafter: /no/such/helper}", "helper of local", "correct `pflash.drafter`"),
+    ],
+)
+def test_what_pflash_lacks_is_found(tmp_path: Path, pflash: str, found: str, fix: str) -> None:
+    path = config_with(tmp_path, port=18199)
+    path.write_text(path.read_text().replace("port: 18199", f"port: 18199, pflash: {pflash}"))
+    missing = check(path, found)
+    assert not missing.ok
+    assert missing.fix is not None
+    assert missing.fix.startswith(fix)
+
+
+def test_a_helper_that_is_there_is_found(tmp_path: Path) -> None:
+    path = config_with(tmp_path, port=18199)
+    drafter = "port: 18199, pflash: {drafter: /bin/cat}"
+    path.write_text(path.read_text().replace("port: 18199", drafter))
+    assert check(path, "helper of local").ok
+
+
 def test_a_broken_config_is_one_finding(tmp_path: Path) -> None:
     path = tmp_path / "litellm_config.yaml"
     path.write_text("flashlane: {backend: {}}\n")
