@@ -15,6 +15,7 @@
 #include <stdexcept>
 
 static constexpr const char * REASON_COMPRESSED = "compressed";
+static constexpr size_t MAX_QUESTION_BYTES = 8192; // of /pflash/compress
 
 namespace {
 
@@ -344,6 +345,11 @@ json server_pflash_compress(
         throw std::invalid_argument("question is needed with text: what is the text read for?");
     }
 
+    if (question.size() > MAX_QUESTION_BYTES) {
+        throw std::invalid_argument("question has " + std::to_string(question.size()) + " bytes; at most " +
+            std::to_string(MAX_QUESTION_BYTES) + " are read: put the material into text or messages");
+    }
+
     json controls = json::object();
     for (const char * field : { "keep_ratio", "min_keep_tokens" }) {
         if (given(field)) {
@@ -429,6 +435,8 @@ json server_pflash_compress(
         result["failure"] = choice.failure;
     }
     server.stats.count({ choice.reason, (int32_t) n_original, (int32_t) n_kept, choice.mask_hits, score_ms });
+    SRV_INF("pflash: compress, %zu -> %zu tokens, %.2f ms, %s%s%s\n", n_original, n_kept, score_ms, choice.reason.c_str(),
+            choice.failure.empty() ? "" : ", ", choice.failure.c_str());
     return result;
 }
 
