@@ -8,6 +8,7 @@
 #include "pflash-request.h"
 #include "pflash-select.h"
 #include "pflash-stats.h"
+#include "server-kvflash.h"
 #include "server-task.h"
 
 #include <algorithm>
@@ -445,8 +446,7 @@ json server_pflash_compress(
 //
 
 void flashlane_add_props(json & props) {
-    const auto & pflash  = flashlane_params_get().pflash;
-    const auto & kvflash = flashlane_params_get().kvflash;
+    const auto & pflash = flashlane_params_get().pflash;
 
     json section = instance() ? instance()->stats.to_json() : json::object();
     section["configured"]       = pflash.mode != PFLASH_MODE_OFF;
@@ -466,15 +466,9 @@ void flashlane_add_props(json & props) {
     }
     props["flashlane_schema"] = FLASHLANE_SCHEMA_VERSION;
     props["pflash"]  = section;
-    props["kvflash"] = json {
-        {"configured", kvflash.budget != 0},
-        {"active",     false},
-        {"policy",     kvflash_policy_name(kvflash.policy)},
-        {"tau",        kvflash.tau},
-        {"note",       "resident budgets are not part of this build"},
-    };
+    props["kvflash"] = server_kvflash_props();
 }
 
 std::string flashlane_metrics() {
-    return instance() ? instance()->stats.to_metrics() + instance()->ranker.to_metrics() : "";
+    return (instance() ? instance()->stats.to_metrics() + instance()->ranker.to_metrics() : "") + server_kvflash_metrics();
 }
