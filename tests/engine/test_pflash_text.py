@@ -78,7 +78,9 @@ def test_recall(tmp_path: Path) -> None:
     _check(_compile(tmp_path, "pflash_recall", (*TEXT, "pflash-recall.cpp"), *CHECKED))
 
 
-@pytest.mark.parametrize("group", ["rank", "adaptive", "take", "masks", "lru", "threads"])
+@pytest.mark.parametrize(
+    "group", ["rank", "paragraphs", "adaptive", "take", "masks", "lru", "threads"]
+)
 def test_rank(rank_program: Path, group: str) -> None:
     _check(rank_program, group)
 

@@ -233,12 +233,19 @@ std::string flashlane_check(const flashlane_params & params) {
     if (pflash.adaptive > 0.0f && pflash.adaptive < pflash.keep_ratio) {
         return "--pflash-adaptive is below --pflash-keep-ratio; it must be above it, or 0";
     }
-    if (kvflash.budget != 0) {
+    // unfinished: for tests alone
+    if (kvflash.budget != 0 && !getenv("FLASHLANE_KVFLASH_TRIAL")) {
         const std::string budget = kvflash.budget < 0 ? "auto" : std::to_string(kvflash.budget);
         return "--kvflash " + budget + ": resident budgets are not part of this build; use --kvflash 0";
     }
-    if (!kvflash.store.empty()) {
-        return "--kvflash-store " + kvflash.store + ": the disk tier is not part of this build; leave the flag out";
+    if (kvflash.policy != KVFLASH_POLICY_LRU) {
+        return std::string("--kvflash-policy ") + kvflash_policy_name(kvflash.policy) + ": not part of this build; use lru";
+    }
+    if (!kvflash.store.empty() && kvflash.budget == 0) {
+        return "--kvflash-store " + kvflash.store + " needs --kvflash; give the tokens that idle slots may hold, or auto";
+    }
+    if (!kvflash.store.empty() && kvflash.store_mb == 0) {
+        return "--kvflash-store " + kvflash.store + " needs --kvflash-store-mb; give the MiB that the folder may hold";
     }
     return "";
 }

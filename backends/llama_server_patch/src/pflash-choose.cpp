@@ -38,11 +38,33 @@ bool pflash_chooser::pays(const pflash_policy & policy, size_t n_scored, size_t 
     return saving_ms > MIN_SAVING_MS && saving_ms > MIN_SAVING_SHARE * whole_ms;
 }
 
+struct pflash_chooser::placed {
+    const pflash_segment * segment;
+    const llama_token    * tokens; // its own
+    size_t                 n;
+    pflash_prefix          before; // all tokens of the prompt up to it
+    pflash_prefix          after;  // and with its own
+};
+
+// One pass over the prompt, however many segments it has.
+std::vector<pflash_chooser::placed> pflash_chooser::place(const pflash_prompt & prompt, const std::vector<llama_token> & tokens) {
+    std::vector<placed> segments;
+    pflash_prefix prefix;
+    for (const auto & segment : prompt.segments) {
+        prefix.add(tokens.data() + prefix.n, segment.begin - prefix.n);
+        placed at { &segment, tokens.data() + segment.begin, segment.end - segment.begin, prefix, {} };
+        prefix.add(at.tokens, at.n);
+        at.after = prefix;
+        segments.push_back(std::move(at));
+    }
+    return segments;
+}
+
 // An earlier choice holds only while everything that is protected now is in it.
 bool pflash_chooser::use_mask(
-        const std::string & fingerprint, const pflash_prompt & prompt, const pflash_segment & segment,
-        const std::vector<llama_token> & tokens, std::vector<uint8_t> & keep) {
-    const auto found = masks.find(tokens.data(), segment.begin, segment.end, fingerprint);
+        const std::string & fingerprint, const pflash_prompt & prompt, const placed & at, std::vector<uint8_t> & keep) {
+    const auto & segment = *at.segment;
+    const auto found = masks.find(at.before, at.tokens, at.n, fingerprint);
     if (!found) {
         return false;
     }
@@ -78,33 +100,33 @@ static bool all_kept(const std::vector<uint8_t> & keep) {
     return std::find(keep.begin(), keep.end(), (uint8_t) 0) == keep.end();
 }
 
+// `keep` has one flag for each token of the segment; null: all of them.
+void pflash_chooser::remember(const placed & at, const std::string & fingerprint, const uint8_t * keep) {
+    masks.put(at.before, at.tokens, at.n, fingerprint, keep ? ranges_of(keep, at.n) : std::vector<pflash_range> { { 0, at.n } });
+}
+
 void pflash_chooser::saw_whole(const pflash_prompt & prompt, const std::vector<llama_token> & tokens) {
-    for (const auto & segment : prompt.segments) {
-        saw_whole(segment, tokens);
+    for (const auto & at : place(prompt, tokens)) {
+        remember(at, FINGERPRINT_WHOLE, nullptr);
     }
 }
 
-void pflash_chooser::saw_whole(const pflash_segment & segment, const std::vector<llama_token> & tokens) {
-    masks.put(tokens.data(), segment.begin, segment.end, FINGERPRINT_WHOLE, { { 0, segment.end - segment.begin } });
-}
-
-// What is recalled for a message is remembered like a mask, with all that is before it: a later turn says
-// it again in the same place.
+// What is recalled for a message is remembered for all that it ends: a later turn says it again in the same
+// place.
 void pflash_chooser::recall(
         const pflash_policy & policy, const std::string & fingerprint, const pflash_prompt & prompt,
-        const std::vector<llama_token> & tokens, pflash_choice & choice) {
+        const std::vector<placed> & segments, pflash_choice & choice) {
     if (!policy.recall || params.recall_tokens <= 0 || policy.scorer == PFLASH_SCORER_UNIFORM || all_kept(choice.keep)) {
         return;
     }
-    for (size_t i = 1; i < prompt.segments.size(); i++) {
-        const auto & segment = prompt.segments[i];
-        auto found = masks.find(tokens.data(), 0, segment.end, fingerprint + "|recall");
-        if (!found && i + 1 == prompt.segments.size()) {
+    for (size_t i = 1; i < segments.size(); i++) {
+        auto found = masks.find_before(segments[i].after, fingerprint + "|recall");
+        if (!found && i + 1 == segments.size()) {
             found = pflash_recall(prompt, choice.keep, params.recall_tokens);
-            masks.put(tokens.data(), 0, segment.end, fingerprint + "|recall", *found);
+            masks.put_before(segments[i].after, fingerprint + "|recall", *found);
         }
         if (found && !found->empty()) {
-            choice.recalled.push_back({ segment.begin, *found });
+            choice.recalled.push_back({ segments[i].segment->begin, *found });
         }
     }
 }
@@ -123,25 +145,40 @@ pflash_choice pflash_chooser::choose(
 
     // what was chosen before
     const std::string fingerprint = this->fingerprint(policy, context);
-    std::vector<const pflash_segment *> fresh;
+    const auto segments = place(prompt, tokens);
+    std::vector<const placed *> fresh;
     bool seen_whole = false;
-    for (const auto & segment : prompt.segments) {
-        if (use_mask(fingerprint, prompt, segment, tokens, choice.keep)) {
+    for (const auto & at : segments) {
+        if (use_mask(fingerprint, prompt, at, choice.keep)) {
             choice.mask_hits++;
-        } else if (policy.mode == PFLASH_MODE_AUTO && masks.find(tokens.data(), segment.begin, segment.end, FINGERPRINT_WHOLE)) {
+        } else if (policy.mode == PFLASH_MODE_AUTO && masks.find(at.before, at.tokens, at.n, FINGERPRINT_WHOLE)) {
             seen_whole = true;
-        } else if (prompt.n_open(segment) > 0) {
-            fresh.push_back(&segment);
+        } else if (prompt.n_open(*at.segment) > 0) {
+            fresh.push_back(&at);
         }
     }
     const size_t n_frozen = std::count(choice.keep.begin(), choice.keep.end(), (uint8_t) 0);
 
-    // what the rest may keep
+    // what the rest may keep; of a message that would keep less than a middle's worth nothing is dropped
+    std::vector<const placed *> short_ones;
     size_t n_open = 0;
-    for (const auto * segment : fresh) {
-        n_open += prompt.n_open(*segment);
+    size_t budget = 0;
+    for (bool again = true; again;) {
+        n_open = 0;
+        for (const auto * at : fresh) {
+            n_open += prompt.n_open(*at->segment);
+        }
+        budget = pflash_budget(tokens.size() - n_frozen, n_open, policy.keep_ratio, policy.min_keep_tokens);
+        const auto is_short = [&](const placed * at) {
+            return budget * prompt.n_open(*at->segment) < MIN_BUDGET_TOKENS * n_open;
+        };
+        const auto first = std::stable_partition(fresh.begin(), fresh.end(), [&](const placed * at) { return !is_short(at); });
+        again = first != fresh.end() && first != fresh.begin(); // all of them: the reason says it
+        if (again) {
+            short_ones.insert(short_ones.end(), first, fresh.end());
+            fresh.erase(first, fresh.end());
+        }
     }
-    const size_t budget = pflash_budget(tokens.size() - n_frozen, n_open, policy.keep_ratio, policy.min_keep_tokens);
     std::string whole; // why the rest stays whole
     if (n_open == 0 && seen_whole) {
         whole = "seen_whole";
@@ -162,10 +199,11 @@ pflash_choice pflash_chooser::choose(
         int64_t time_us = 0;
         size_t open_left   = n_open;
         size_t budget_left = budget;
-        for (const auto * segment : fresh) {
+        for (const auto * at : fresh) {
+            const auto * segment = at->segment;
             const size_t open = prompt.n_open(*segment);
             pflash_pick_input input { *segment, prompt.protect.data() + segment->begin };
-            input.tokens   = tokens.data() + segment->begin;
+            input.tokens   = at->tokens;
             input.vocab    = policy.vocab;
             input.question = segment->ask;
             if (segment->ask != newest) {
@@ -175,12 +213,12 @@ pflash_choice pflash_chooser::choose(
             input.max_budget  = std::max(input.budget, (size_t) std::ceil((double) params.adaptive * open));
             input.deadline_us = policy.deadline_us;
             input.should_stop = policy.should_stop;
-            open_left   -= open;
-            budget_left -= input.budget;
+            open_left -= open;
 
             auto pick = ranker.pick(policy.scorer, input);
             n_scored += pick.scored_tokens;
             time_us  += pick.time_us;
+            size_t n_kept = 0;
             if (pick.failure.empty()) {
                 const std::vector<uint8_t> protect(input.protect, input.protect + (segment->end - segment->begin));
                 std::vector<int32_t> keep;
@@ -189,6 +227,7 @@ pflash_choice pflash_chooser::choose(
                         keep.push_back((int32_t) i);
                     }
                 }
+                n_kept = keep.size() - std::count(protect.begin(), protect.end(), (uint8_t) 1);
                 if (pick.keep.size() != protect.size() || pick.budget > input.max_budget ||
                     (keep.size() < protect.size() && !pflash_validate(keep, protect, pick.budget).empty())) {
                     pick.failure = "invalid_selection";
@@ -198,6 +237,7 @@ pflash_choice pflash_chooser::choose(
                 choice.failure = pick.failure;
                 break;
             }
+            budget_left -= std::min(budget_left, n_kept); // what one leaves, the next may use
             choice.raised |= pick.budget > input.budget;
             std::copy(pick.keep.begin(), pick.keep.end(), choice.keep.begin() + segment->begin);
         }
@@ -205,21 +245,26 @@ pflash_choice pflash_chooser::choose(
             stats.saw_scoring(n_scored, time_us);
         }
         if (choice.failure.empty()) {
-            for (const auto * segment : fresh) {
-                const size_t n = segment->end - segment->begin;
-                masks.put(tokens.data(), segment->begin, segment->end, fingerprint, ranges_of(choice.keep.data() + segment->begin, n));
+            for (const auto * at : fresh) {
+                remember(*at, fingerprint, choice.keep.data() + at->segment->begin);
+            }
+            for (const auto * at : short_ones) {
+                remember(*at, fingerprint, nullptr);
             }
         } else {
             choice.keep = before;
             whole = choice.failure;
         }
     }
-    if (!whole.empty() && choice.failure.empty() && policy.mode == PFLASH_MODE_AUTO) {
-        for (const auto * segment : fresh) {
-            saw_whole(*segment, tokens);
+    if (!whole.empty() && whole != "cancelled" && policy.mode == PFLASH_MODE_AUTO) {
+        for (const auto * at : fresh) {
+            remember(*at, FINGERPRINT_WHOLE, nullptr);
+        }
+        for (const auto * at : short_ones) {
+            remember(*at, FINGERPRINT_WHOLE, nullptr);
         }
     }
-    recall(policy, fingerprint, prompt, tokens, choice);
+    recall(policy, fingerprint, prompt, segments, choice);
     choice.reason = !all_kept(choice.keep) ? "compressed" : whole.empty() ? "nothing_to_drop" : whole;
     return choice;
 }

@@ -58,13 +58,14 @@ class pflash_chooser {
     void add_props(common_json & pflash) const;
 
   private:
-    void saw_whole(const pflash_segment & segment, const std::vector<llama_token> & tokens);
-    bool use_mask(
-            const std::string & fingerprint, const pflash_prompt & prompt, const pflash_segment & segment,
-            const std::vector<llama_token> & tokens, std::vector<uint8_t> & keep);
+    struct placed; // a segment with the hash of what is before it
+
+    static std::vector<placed> place(const pflash_prompt & prompt, const std::vector<llama_token> & tokens);
+    void remember(const placed & at, const std::string & fingerprint, const uint8_t * keep);
+    bool use_mask(const std::string & fingerprint, const pflash_prompt & prompt, const placed & at, std::vector<uint8_t> & keep);
     void recall(
             const pflash_policy & policy, const std::string & fingerprint, const pflash_prompt & prompt,
-            const std::vector<llama_token> & tokens, pflash_choice & choice);
+            const std::vector<placed> & segments, pflash_choice & choice);
     bool pays(const pflash_policy & policy, size_t n_scored, size_t n_dropped) const;
     std::string fingerprint(const pflash_policy & policy, const std::string & context) const;
 

@@ -277,10 +277,9 @@ std::string_view without_possessive(std::string_view name) {
 std::vector<std::string> pflash_names(std::string_view span, std::string_view question) {
     constexpr size_t MIN_NAME_BYTES = 3, MIN_LAST_BYTES = 4;
     std::vector<std::string> names;
-    const std::string asked = pflash_folded(question);
     const auto add = [&](std::string_view name) {
         if (name.size() >= MIN_NAME_BYTES && name.size() <= MAX_LITERAL_BYTES && names.size() < MAX_LITERALS &&
-                asked.find(pflash_folded(name)) == std::string::npos && std::find(names.begin(), names.end(), name) == names.end()) {
+                std::find(names.begin(), names.end(), name) == names.end()) {
             names.emplace_back(name);
         }
     };
@@ -315,7 +314,14 @@ std::vector<std::string> pflash_names(std::string_view span, std::string_view qu
     for (const auto & literal : pflash_literals(span)) {
         add(literal);
     }
-    return names;
+    const auto asked = pflash_literal_spans(question, { { 0, question.size() } }, names);
+    std::vector<std::string> news;
+    for (size_t i = 0; i < names.size(); i++) {
+        if (asked[i].empty()) {
+            news.push_back(std::move(names[i]));
+        }
+    }
+    return news;
 }
 
 std::vector<std::string> pflash_literals(std::string_view question) {
@@ -353,11 +359,12 @@ std::vector<std::string> pflash_literals(std::string_view question) {
 std::vector<std::vector<uint32_t>> pflash_literal_spans(
         std::string_view text,
         const std::vector<pflash_range> & spans,
-        const std::vector<std::string>  & literals) {
+        const std::vector<std::string>  & literals,
+        bool as_written) {
     std::vector<std::vector<uint32_t>> holders(literals.size());
     std::vector<uint8_t> exact(literals.size());
     for (size_t l = 0; l < literals.size(); l++) {
-        exact[l] = is_all_capitals(literals[l]);
+        exact[l] = as_written || is_all_capitals(literals[l]);
     }
     size_t span = 0;
     literal_machine(literals).run(text, [&](uint32_t l, size_t end) {

@@ -83,11 +83,17 @@ std::optional<std::vector<pflash_range>> pflash_masks::find(
 bool pflash_masks::put(
         const pflash_prefix & prefix, const int32_t * segment, size_t n, const std::string & fingerprint,
         const std::vector<pflash_range> & keep) {
+    return put(prefix, segment, n, fingerprint, keep, n);
+}
+
+bool pflash_masks::put(
+        const pflash_prefix & prefix, const int32_t * segment, size_t n, const std::string & fingerprint,
+        const std::vector<pflash_range> & keep, size_t end) {
     entry made { key_of(prefix, segment, n, fingerprint), prefix, { segment, segment + n }, fingerprint, {} };
     made.keep.reserve(keep.size());
     size_t last = 0;
     for (const auto & range : keep) {
-        if (range.begin < last || range.end <= range.begin || range.end > n || n > UINT32_MAX) {
+        if (range.begin < last || range.end <= range.begin || range.end > end || end > UINT32_MAX) {
             return false;
         }
         made.keep.emplace_back((uint32_t) range.begin, (uint32_t) range.end);
@@ -111,18 +117,12 @@ bool pflash_masks::put(
     return true;
 }
 
-std::optional<std::vector<pflash_range>> pflash_masks::find(
-        const int32_t * tokens, size_t begin, size_t end, const std::string & fingerprint) {
-    pflash_prefix prefix;
-    prefix.add(tokens, begin);
-    return find(prefix, tokens + begin, end - begin, fingerprint);
+std::optional<std::vector<pflash_range>> pflash_masks::find_before(const pflash_prefix & prefix, const std::string & fingerprint) {
+    return find(prefix, nullptr, 0, fingerprint);
 }
 
-bool pflash_masks::put(
-        const int32_t * tokens, size_t begin, size_t end, const std::string & fingerprint, const std::vector<pflash_range> & keep) {
-    pflash_prefix prefix;
-    prefix.add(tokens, begin);
-    return put(prefix, tokens + begin, end - begin, fingerprint, keep);
+bool pflash_masks::put_before(const pflash_prefix & prefix, const std::string & fingerprint, const std::vector<pflash_range> & ranges) {
+    return put(prefix, nullptr, 0, fingerprint, ranges, prefix.n);
 }
 
 pflash_mask_counters pflash_masks::counters() const {

@@ -47,11 +47,9 @@ public:
             const pflash_prefix & prefix, const int32_t * segment, size_t n, const std::string & fingerprint,
             const std::vector<pflash_range> & keep);
 
-    // The same for the segment [begin, end) of a prompt, with all that is before it.
-    std::optional<std::vector<pflash_range>> find(
-            const int32_t * tokens, size_t begin, size_t end, const std::string & fingerprint);
-    bool put(
-            const int32_t * tokens, size_t begin, size_t end, const std::string & fingerprint, const std::vector<pflash_range> & keep);
+    // Ranges of what lies before `prefix.n`, remembered for the prefix itself and found by its hashes.
+    std::optional<std::vector<pflash_range>> find_before(const pflash_prefix & prefix, const std::string & fingerprint);
+    bool put_before(const pflash_prefix & prefix, const std::string & fingerprint, const std::vector<pflash_range> & ranges);
 
     pflash_mask_counters counters() const;
 
@@ -73,6 +71,9 @@ private:
     std::unordered_multimap<uint64_t, entry_list::iterator> by_key;
     pflash_mask_counters counted;
 
+    bool put(
+            const pflash_prefix & prefix, const int32_t * segment, size_t n, const std::string & fingerprint,
+            const std::vector<pflash_range> & keep, size_t end);
     entry_list::iterator lookup(
             uint64_t key, const pflash_prefix & prefix, const int32_t * segment, size_t n, const std::string & fingerprint);
     void remove(entry_list::iterator it);

@@ -306,6 +306,12 @@ pflash_prompt pflash_read_parts(
         }
         auto & segment = read.open(places[i].first, places[i].second);
         segment.part = i;
+        if (segment.text.size() == parts[i].text.size() + 1 && segment.text.compare(1, std::string::npos, parts[i].text) == 0) {
+            segment.text.erase(0, 1); // the blank that some vocabularies put before a text
+            for (size_t & end : segment.token_end) {
+                end -= std::min<size_t>(end, 1);
+            }
+        }
         if (!whole) {
             read.close_ask(segment);
         }

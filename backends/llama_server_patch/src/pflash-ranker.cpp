@@ -23,7 +23,7 @@
 using json = common_json;
 
 static constexpr size_t  BLOCK_TOKENS         = 32;   // of the uniform scorer
-static constexpr size_t  BEGUN_SHARE          = 8;    // of the budget, for the rest of a span that a guard cuts
+static constexpr size_t  BEGUN_SHARE          = 4;    // of the budget, for the rest of spans that guards cut
 static constexpr uint32_t MAX_LOOSE_TOKENS    = 2;    // protected in a span that may go: blanks beside an ask
 static constexpr int32_t SCORER_GPU_LAYERS    = 999;  // all, where there is a GPU
 static constexpr size_t  RECENT_BYTES         = 8u << 20; // of the model's scores and their texts
@@ -38,16 +38,17 @@ static size_t text_begin(std::string_view text, size_t begin, size_t end) {
     return i < end ? i : begin;
 }
 
-namespace {
-
 // The spans of a segment, each with the tokens that start in it.
-struct spans_of {
+struct pflash_ranker::spans_of {
     std::vector<pflash_range> ranges; // bytes
     std::vector<uint32_t>     of_token; // span of each token
     std::vector<uint32_t>     open;     // unprotected tokens of each span
     std::vector<uint32_t>     closed;   // protected ones
 
     spans_of(const pflash_segment & segment, const uint8_t * protect) : ranges(pflash_spans(segment.text)) {
+        if (ranges.empty()) {
+            return;
+        }
         open.assign(ranges.size(), 0);
         closed.assign(ranges.size(), 0);
         size_t span  = 0;
@@ -65,20 +66,19 @@ struct spans_of {
         }
     }
 
-    // Spans that a guard cuts: their rest, where it is at most `max_tokens`, comes first, so that no
+    // Spans that a guard cuts: their rest, where all of it is at most `max_tokens`, comes first, so that no
     // sentence is left in pieces.
     std::vector<uint32_t> begun(size_t max_tokens) const {
         std::vector<uint32_t> found;
         for (uint32_t s = 0; s < ranges.size(); s++) {
             if (open[s] > 0 && open[s] <= max_tokens && closed[s] > MAX_LOOSE_TOKENS) {
                 found.push_back(s);
+                max_tokens -= open[s];
             }
         }
         return found;
     }
 };
-
-} // namespace
 
 // the highest score among the scorer's tokens of each span; a span without a token of its own has none
 static std::vector<float> span_scores(
@@ -105,7 +105,7 @@ static std::vector<pflash_bridge> bridges_of(
     std::vector<pflash_bridge> bridges;
     for (const uint32_t s : first_hop) {
         const auto names = pflash_names(text.substr(ranges[s].begin, ranges[s].end - ranges[s].begin), question);
-        for (auto & holders : pflash_literal_spans(text, ranges, names)) {
+        for (auto & holders : pflash_literal_spans(text, ranges, names, true)) {
             bridges.push_back({ s, std::move(holders) });
         }
     }
@@ -174,10 +174,12 @@ private:
     void put(std::string_view text, std::string_view question, const pflash_scores & scores) {
         entry added { std::string(text), std::string(question), scores };
         const size_t n_added = added.bytes();
-        if (n_added > RECENT_BYTES) {
-            return;
-        }
         std::lock_guard<std::mutex> lock(mutex);
+        if (n_added > RECENT_BYTES || std::any_of(entries.begin(), entries.end(), [&](const entry & e) {
+                return e.question == question && e.text == text;
+            })) {
+            return; // too large, or read by two requests at once
+        }
         entries.push_front(std::move(added));
         n_bytes += n_added;
         while (n_bytes > RECENT_BYTES) {
@@ -292,6 +294,9 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
     const auto & segment = input.segment;
     const size_t n = segment.token_end.size();
     const spans_of spans(segment, input.protect);
+    if (spans.ranges.empty()) {
+        throw std::runtime_error("no_text"); // tokens without bytes
+    }
 
     pflash_rank_input rank;
     rank.sizes      = spans.open;
@@ -345,7 +350,8 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
         chosen      = std::move(result.keep);
     }
 
-    std::vector<uint8_t> kept;
+    std::vector<uint8_t>  kept;
+    std::vector<uint32_t> best; // spans in the order of the ranking
     if (!chosen.empty()) {
         kept.assign(spans.ranges.size(), 0);
         size_t total = 0;
@@ -364,12 +370,39 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
         std::vector<uint32_t> order = spans.begun(input.budget / BEGUN_SHARE);
         order.insert(order.end(), ranking.order.begin(), ranking.order.end());
         kept = pflash_take(order, rank.sizes, ranking.budget);
+        best = ranking.order;
     }
     pick.keep.assign(n, 0);
+    bool any = false;
     for (size_t i = 0; i < n; i++) {
         pick.keep[i] = input.protect[i] || kept[spans.of_token[i]];
+        any |= pick.keep[i] && !input.protect[i];
+    }
+    if (!any && !best.empty()) {
+        keep_beginning(spans, best[0], input, pick);
     }
     return pick;
+}
+
+// Where no span fits, the best one's beginning stays: never a middle that is deleted whole.
+void pflash_ranker::keep_beginning(const spans_of & spans, uint32_t span, const pflash_pick_input & input, pflash_pick & pick) {
+    const auto & segment = input.segment;
+    std::vector<size_t> taken;
+    for (size_t i = 0; i < pick.keep.size() && taken.size() < pick.budget; i++) {
+        if (spans.of_token[i] == span && !pick.keep[i]) {
+            taken.push_back(i);
+        }
+    }
+    const auto cuts_character = [&](size_t i) {
+        const size_t end = segment.token_end[i];
+        return end < segment.text.size() && ((unsigned char) segment.text[end] & 0xC0) == 0x80;
+    };
+    while (!taken.empty() && cuts_character(taken.back())) {
+        taken.pop_back();
+    }
+    for (size_t i : taken) {
+        pick.keep[i] = 1;
+    }
 }
 
 void pflash_ranker::add_props(json & pflash) const {

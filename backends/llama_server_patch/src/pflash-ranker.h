@@ -20,11 +20,11 @@ struct pflash_pick_input {
     const uint8_t * protect; // one per token of the segment
     const llama_token * tokens = nullptr; // of the segment
     const llama_vocab * vocab  = nullptr; // theirs
-    std::string question;
+    std::string question = "";
     size_t budget     = 0;   // unprotected tokens
     size_t max_budget = 0;   // up to which spread evidence may raise it
     int64_t deadline_us = 0; // by ggml_time_us()
-    std::function<bool()> should_stop;
+    std::function<bool()> should_stop = nullptr;
 };
 
 struct pflash_pick {
@@ -45,7 +45,8 @@ class pflash_ranker {
 
     bool has(pflash_scorer scorer) const;
 
-    // Thread safe. Failures: "timeout", "cancelled", "nan", "no_question", "decode", the helper's.
+    // Thread safe. Failures: "timeout", "cancelled", "nan", "no_question", "no_text",
+    // "decode", the helper's.
     pflash_pick pick(pflash_scorer scorer, const pflash_pick_input & input);
 
     // of the scorer model; 0 for others
@@ -60,9 +61,11 @@ class pflash_ranker {
 
   private:
     struct reader; // the model, and what it read last
+    struct spans_of;
 
     pflash_pick by_blocks(const pflash_pick_input & input) const;
     pflash_pick by_spans(pflash_scorer scorer, const pflash_pick_input & input);
+    static void keep_beginning(const spans_of & spans, uint32_t span, const pflash_pick_input & input, pflash_pick & pick);
 
     std::unique_ptr<reader> model;
     std::unique_ptr<pflash_helper> helper;

@@ -11,6 +11,7 @@ namespace {
 struct candidate {
     pflash_range tokens; // of the prompt
     float score;
+    bool  alone; // holds a literal of the ask that nothing kept holds
 };
 
 } // namespace
@@ -49,6 +50,9 @@ std::vector<pflash_range> pflash_recall(
 
     float best_kept = 0.0f;
     std::vector<candidate> candidates;
+    std::vector<std::vector<uint32_t>> held; // per candidate, its literals
+    std::vector<uint8_t> is_kept(literals.size(), 0);
+    std::vector<size_t>  n_holders(literals.size(), 0);
     for (size_t i = 0; i + 1 < prompt.segments.size(); i++) {
         const auto & segment = prompt.segments[i];
         if (std::count(keep.begin() + segment.begin, keep.begin() + segment.end, (uint8_t) 0) == 0) {
@@ -56,25 +60,39 @@ std::vector<pflash_range> pflash_recall(
         }
         const auto spans = pflash_spans(segment.text);
         auto scores = pflash_bm25(segment.text, spans, question);
-        for (const auto & holders : pflash_literal_spans(segment.text, spans, literals)) {
-            for (uint32_t s : holders) {
-                scores[s] += holders.size() <= MAX_RARE_SPANS ? 2.0f * MIN_SCORE : 0.0f;
+        const auto holders = pflash_literal_spans(segment.text, spans, literals);
+        std::vector<std::vector<uint32_t>> literals_of(spans.size());
+        for (uint32_t l = 0; l < holders.size(); l++) {
+            n_holders[l] += holders[l].size();
+            for (uint32_t s : holders[l]) {
+                literals_of[s].push_back(l);
             }
         }
         for (size_t s = 0; s < spans.size(); s++) {
             const auto range = tokens_of(segment, spans[s]);
             const size_t n_gone = std::count(keep.begin() + range.begin, keep.begin() + range.end, (uint8_t) 0);
             if (n_gone == range.end - range.begin && n_gone > 0) {
-                candidates.push_back({ range, scores[s] });
+                candidates.push_back({ range, scores[s], false });
+                held.push_back(std::move(literals_of[s]));
             } else if (n_gone == 0) {
                 best_kept = std::max(best_kept, scores[s]);
+                for (uint32_t l : literals_of[s]) {
+                    is_kept[l] = 1;
+                }
             }
         }
     }
-    std::stable_sort(candidates.begin(), candidates.end(), [](const auto & a, const auto & b) { return a.score > b.score; });
+    for (size_t c = 0; c < candidates.size(); c++) {
+        candidates[c].alone = std::any_of(held[c].begin(), held[c].end(), [&](uint32_t l) {
+            return !is_kept[l] && n_holders[l] <= MAX_RARE_SPANS;
+        });
+    }
+    std::stable_sort(candidates.begin(), candidates.end(), [](const auto & a, const auto & b) {
+        return a.alone != b.alone ? a.alone : a.score > b.score;
+    });
     for (const auto & found : candidates) {
         const size_t n = found.tokens.end - found.tokens.begin;
-        if (found.score < MIN_SCORE || found.score < CLEARLY * best_kept) {
+        if (!found.alone && (found.score < MIN_SCORE || found.score < CLEARLY * best_kept)) {
             break;
         }
         if (n <= budget) {

@@ -48,9 +48,10 @@ std::vector<std::string> pflash_literals(std::string_view question);
 // such a run, and its literals. A single word at the span's beginning is none. At most 64, as above.
 std::vector<std::string> pflash_names(std::string_view span, std::string_view question);
 
-// For each literal the spans that hold it as a whole word, ascending. Case counts only for literals
-// that are all capitals; a number is not found inside a longer one.
+// For each literal the spans that hold it as a whole word, ascending. Case counts for literals that
+// are all capitals, and for all of them with `as_written`; a number is not found inside a longer one.
 std::vector<std::vector<uint32_t>> pflash_literal_spans(
         std::string_view text,
         const std::vector<pflash_range> & spans,
-        const std::vector<std::string>  & literals);
+        const std::vector<std::string>  & literals,
+        bool as_written = false);

@@ -8,6 +8,7 @@
 #include "pflash-request.h"
 #include "pflash-select.h"
 #include "pflash-stats.h"
+#include "server-kvflash.h"
 #include "server-task.h"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <stdexcept>
 
 static constexpr const char * REASON_COMPRESSED = "compressed";
+static constexpr size_t MAX_QUESTION_BYTES = 8192; // of /pflash/compress
 
 namespace {
 
@@ -344,6 +346,11 @@ json server_pflash_compress(
         throw std::invalid_argument("question is needed with text: what is the text read for?");
     }
 
+    if (question.size() > MAX_QUESTION_BYTES) {
+        throw std::invalid_argument("question has " + std::to_string(question.size()) + " bytes; at most " +
+            std::to_string(MAX_QUESTION_BYTES) + " are read: put the material into text or messages");
+    }
+
     json controls = json::object();
     for (const char * field : { "keep_ratio", "min_keep_tokens" }) {
         if (given(field)) {
@@ -429,6 +436,8 @@ json server_pflash_compress(
         result["failure"] = choice.failure;
     }
     server.stats.count({ choice.reason, (int32_t) n_original, (int32_t) n_kept, choice.mask_hits, score_ms });
+    SRV_INF("pflash: compress, %zu -> %zu tokens, %.2f ms, %s%s%s\n", n_original, n_kept, score_ms, choice.reason.c_str(),
+            choice.failure.empty() ? "" : ", ", choice.failure.c_str());
     return result;
 }
 
@@ -437,8 +446,7 @@ json server_pflash_compress(
 //
 
 void flashlane_add_props(json & props) {
-    const auto & pflash  = flashlane_params_get().pflash;
-    const auto & kvflash = flashlane_params_get().kvflash;
+    const auto & pflash = flashlane_params_get().pflash;
 
     json section = instance() ? instance()->stats.to_json() : json::object();
     section["configured"]       = pflash.mode != PFLASH_MODE_OFF;
@@ -458,15 +466,9 @@ void flashlane_add_props(json & props) {
     }
     props["flashlane_schema"] = FLASHLANE_SCHEMA_VERSION;
     props["pflash"]  = section;
-    props["kvflash"] = json {
-        {"configured", kvflash.budget != 0},
-        {"active",     false},
-        {"policy",     kvflash_policy_name(kvflash.policy)},
-        {"tau",        kvflash.tau},
-        {"note",       "resident budgets are not part of this build"},
-    };
+    props["kvflash"] = server_kvflash_props();
 }
 
 std::string flashlane_metrics() {
-    return instance() ? instance()->stats.to_metrics() + instance()->ranker.to_metrics() : "";
+    return (instance() ? instance()->stats.to_metrics() + instance()->ranker.to_metrics() : "") + server_kvflash_metrics();
 }

@@ -223,28 +223,45 @@ static bool same(const std::optional<std::vector<pflash_range>> & a, const std::
     return a && std::equal(a->begin(), a->end(), b.begin(), b.end(), [](const auto & x, const auto & y) { return x.begin == y.begin && x.end == y.end; });
 }
 
+static pflash_prefix before(const int32_t * tokens, size_t n) {
+    pflash_prefix prefix;
+    prefix.add(tokens, n);
+    return prefix;
+}
+
+static std::optional<std::vector<pflash_range>> find_in(
+        pflash_masks & masks, const int32_t * tokens, size_t begin, size_t end, const std::string & fingerprint) {
+    return masks.find(before(tokens, begin), tokens + begin, end - begin, fingerprint);
+}
+
+static bool put_in(
+        pflash_masks & masks, const int32_t * tokens, size_t begin, size_t end, const std::string & fingerprint,
+        const std::vector<pflash_range> & keep) {
+    return masks.put(before(tokens, begin), tokens + begin, end - begin, fingerprint, keep);
+}
+
 static void test_masks() {
     pflash_masks masks;
     auto prompt = tokens_of(0, 100);
     const std::vector<pflash_range> keep = { { 0, 3 }, { 10, 20 } };
-    CHECK(!masks.find(prompt.data(), 40, 90, "p"));
-    CHECK(masks.put(prompt.data(), 40, 90, "p", keep));
-    CHECK(same(masks.find(prompt.data(), 40, 90, "p"), keep));
-    CHECK(!masks.find(prompt.data(), 40, 90, "q") && !masks.find(prompt.data(), 40, 89, "p") && !masks.find(prompt.data(), 39, 90, "p"));
+    CHECK(!find_in(masks, prompt.data(), 40, 90, "p"));
+    CHECK(put_in(masks, prompt.data(), 40, 90, "p", keep));
+    CHECK(same(find_in(masks, prompt.data(), 40, 90, "p"), keep));
+    CHECK(!find_in(masks, prompt.data(), 40, 90, "q") && !find_in(masks, prompt.data(), 40, 89, "p") && !find_in(masks, prompt.data(), 39, 90, "p"));
     for (size_t i = 0; i < 90; i++) {
         auto other = prompt;
         other[i]++;
-        CHECK(!masks.find(other.data(), 40, 90, "p"));
+        CHECK(!find_in(masks, other.data(), 40, 90, "p"));
     }
     prompt[95]++; // behind the segment
-    CHECK(same(masks.find(prompt.data(), 40, 90, "p"), keep));
+    CHECK(same(find_in(masks, prompt.data(), 40, 90, "p"), keep));
     // a later choice replaces the earlier one; a segment may be whole or empty
-    CHECK(masks.put(prompt.data(), 40, 90, "p", { { 0, 50 } }) && same(masks.find(prompt.data(), 40, 90, "p"), { { 0, 50 } }));
-    CHECK(masks.put(prompt.data(), 0, 0, "p", {}) && same(masks.find(prompt.data(), 0, 0, "p"), {}));
+    CHECK(put_in(masks, prompt.data(), 40, 90, "p", { { 0, 50 } }) && same(find_in(masks, prompt.data(), 40, 90, "p"), { { 0, 50 } }));
+    CHECK(put_in(masks, prompt.data(), 0, 0, "p", {}) && same(find_in(masks, prompt.data(), 0, 0, "p"), {}));
     CHECK(masks.counters().entries == 2 && masks.counters().hits == 4 && masks.counters().misses == 94);
     const std::vector<std::vector<pflash_range>> bad = { { { 0, 51 } }, { { 5, 5 } }, { { 5, 9 }, { 8, 12 } }, { { 20, 30 }, { 1, 2 } } };
     for (const auto & ranges : bad) {
-        CHECK(!masks.put(prompt.data(), 40, 90, "bad", ranges) && !masks.find(prompt.data(), 40, 90, "bad"));
+        CHECK(!put_in(masks, prompt.data(), 40, 90, "bad", ranges) && !find_in(masks, prompt.data(), 40, 90, "bad"));
     }
     // two prompts that one hash takes for the same
     pflash_prefix prefix;
@@ -256,6 +273,11 @@ static void test_masks() {
         CHECK(!masks.find(forged, prompt.data() + 40, 50, "p"));
     }
     CHECK(masks.find(prefix, prompt.data() + 40, 50, "p"));
+
+    // what is remembered for a prefix itself reaches back into it, and no mask is taken for it
+    CHECK(!masks.find_before(prefix, "p") && masks.put_before(prefix, "p", { { 0, 40 } }));
+    CHECK(same(masks.find_before(prefix, "p"), { { 0, 40 } }) && !masks.find_before(before(prompt.data(), 39), "p"));
+    CHECK(!masks.put_before(prefix, "q", { { 0, 41 } }));
     // chained: in pieces or at once
     pflash_prefix pieces;
     pieces.add(prompt.data(), 7);
@@ -266,19 +288,19 @@ static void test_masks() {
 static void test_lru() {
     pflash_masks masks(20000);
     const auto prompt = tokens_of(0, 2000);
-    CHECK(!masks.put(tokens_of(0, 6000).data(), 0, 6000, "p", { { 0, 1 } }) && masks.counters().bytes == 0);
+    CHECK(!put_in(masks, tokens_of(0, 6000).data(), 0, 6000, "p", { { 0, 1 } }) && masks.counters().bytes == 0);
     for (int i = 0; i < 10; i++) {
-        CHECK(masks.put(prompt.data() + i, 0, 1000, "p", { { 0, 10 } }));
-        CHECK(masks.find(prompt.data(), 0, 1000, "p")); // kept by its use
+        CHECK(put_in(masks, prompt.data() + i, 0, 1000, "p", { { 0, 10 } }));
+        CHECK(find_in(masks, prompt.data(), 0, 1000, "p")); // kept by its use
         CHECK(masks.counters().bytes <= 20000);
     }
     const auto counters = masks.counters();
     CHECK(counters.entries == 4 && counters.evictions == 6);
-    CHECK(!masks.find(prompt.data() + 1, 0, 1000, "p") && masks.find(prompt.data() + 9, 0, 1000, "p"));
+    CHECK(!find_in(masks, prompt.data() + 1, 0, 1000, "p") && find_in(masks, prompt.data() + 9, 0, 1000, "p"));
     // one mask of a 1,000-token segment costs little more than its tokens
     CHECK(counters.bytes / counters.entries < 4000 + 400);
     for (int i = 0; i < 100; i++) {
-        CHECK(masks.put(prompt.data(), 0, 1000, "p", { { (size_t) i, 500 } }));
+        CHECK(put_in(masks, prompt.data(), 0, 1000, "p", { { (size_t) i, 500 } }));
     }
     CHECK(masks.counters().entries == 4 && masks.counters().bytes == counters.bytes);
 }
@@ -294,9 +316,9 @@ static void test_threads() {
                 const size_t begin = random() % 200, end = begin + 1 + random() % 300;
                 const std::vector<pflash_range> keep = { { (begin + end) % (end - begin), end - begin } };
                 if (random() % 2) {
-                    masks.put(prompt.data(), begin, end, "p", keep);
+                    put_in(masks, prompt.data(), begin, end, "p", keep);
                 } else {
-                    const auto found = masks.find(prompt.data(), begin, end, "p");
+                    const auto found = find_in(masks, prompt.data(), begin, end, "p");
                     CHECK(!found || same(found, keep));
                 }
                 CHECK(masks.counters().bytes <= 200000);

@@ -1,0 +1,213 @@
+#include "kvflash-pool.h"
+
+#include <algorithm>
+#include <chrono>
+
+static constexpr int64_t REFRESH_US = 1000000; // how often the folder is looked at for what others wrote
+
+static int64_t now_us() {
+    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+const char * kvflash_tier_name(kvflash_tier tier) {
+    switch (tier) {
+        case KVFLASH_TIER_NONE:    return "none";
+        case KVFLASH_TIER_SLOT:    return "slot";
+        case KVFLASH_TIER_SIBLING: return "sibling";
+        case KVFLASH_TIER_RAM:     return "ram";
+        case KVFLASH_TIER_DISK:    return "disk";
+    }
+    return "none";
+}
+
+kvflash_pool::kvflash_pool(const limits & limits, const kvflash_seed & base, bool can_cut) :
+    limit(limits), can_cut(can_cut), in_ram(limits.tau), on_disk(limits.tau) {
+    if (limit.folder.empty()) {
+        return;
+    }
+    // one for each thread: the folder is what they share
+    reader = std::make_unique<kvflash_store>(limit.folder, base, limit.disk_bytes);
+    writer = std::make_unique<kvflash_store>(limit.folder, base, limit.disk_bytes);
+    thread = std::thread([this] { write_queue(); });
+}
+
+kvflash_pool::~kvflash_pool() {
+    if (!thread.joinable()) {
+        return;
+    }
+    flush();
+    {
+        std::lock_guard<std::mutex> lock(mutex);
+        stopping = true;
+    }
+    changed.notify_all();
+    thread.join();
+}
+
+size_t kvflash_pool::usable(const kvflash_view & view, size_t n_common, bool can_cut) {
+    if (can_cut || n_common >= view.n_tokens) {
+        return std::min(n_common, view.n_tokens);
+    }
+    size_t best = 0;
+    for (const auto & checkpoint : view.checkpoints) {
+        if (checkpoint.n_tokens <= (int64_t) n_common) {
+            best = std::max(best, (size_t) checkpoint.n_tokens);
+        }
+    }
+    return best;
+}
+
+bool kvflash_pool::holds(const kvflash_seed & seed, const int32_t * tokens, size_t n) const {
+    const auto ids = in_ram.beyond(seed, tokens, n);
+    return std::any_of(ids.begin(), ids.end(), [&](uint64_t id) { return usable(by_id.at(id)->record->view(), n, can_cut) == n; });
+}
+
+void kvflash_pool::put(const kvflash_seed & seed, std::shared_ptr<const kvflash_record> record) {
+    const auto & view = record->view();
+    if (record->size() > limit.ram_bytes) {
+        if (writer) {
+            enqueue({ 0, seed, std::move(record) }, true); // too large for memory, not for the disk
+        }
+        return;
+    }
+    // those that the new one holds, and can be cut back to, say nothing that it does not
+    for (uint64_t id : in_ram.within(seed, view.tokens, view.n_tokens)) {
+        const auto old = by_id.at(id);
+        const size_t n = old->record->view().n_tokens;
+        if (usable(view, n, can_cut) == n) {
+            remove(old, false);
+            counted.superseded++;
+        }
+    }
+    counted.ram_bytes += record->size();
+    while (counted.ram_bytes > limit.ram_bytes && !entries.empty()) {
+        remove(std::prev(entries.end()), true);
+        counted.dropped++;
+    }
+    const uint64_t id = next_id++;
+    if (!in_ram.add(id, seed, { view.tokens, view.tokens + view.n_tokens })) {
+        counted.ram_bytes -= record->size();
+        return; // less than a page
+    }
+    entries.push_front({ id, seed, std::move(record) });
+    by_id[id] = entries.begin();
+    counted.saved++;
+    if (writer) {
+        enqueue(entries.front(), false);
+    }
+}
+
+void kvflash_pool::remove(std::list<entry>::iterator it, bool to_disk) {
+    if (to_disk && writer) {
+        enqueue(*it, true);
+    }
+    counted.ram_bytes -= it->record->size();
+    in_ram.remove(it->id);
+    by_id.erase(it->id);
+    entries.erase(it);
+}
+
+std::optional<kvflash_hit> kvflash_pool::find(const kvflash_seed & seed, const int32_t * tokens, size_t n, size_t more_than) {
+    const auto of_memory = [&](uint64_t id, size_t n_common) { return usable(by_id.at(id)->record->view(), n_common, can_cut); };
+    const auto match = in_ram.find(seed, tokens, n, of_memory);
+    const size_t in_memory = std::max(match.n_usable, more_than);
+    if (reader) {
+        refresh();
+        // of a file the tokens alone are known: what it can be cut back to shows when it is read
+        const auto on = on_disk.find(seed, tokens, n, [](uint64_t, size_t n_common) { return n_common; });
+        if (on.n_usable >= in_memory + limit.tau) {
+            std::shared_ptr<kvflash_mapped> mapped = reader->read(on.id, seed);
+            if (!mapped) {
+                on_disk.remove(on.id);
+            } else {
+                kvflash_hit hit { KVFLASH_TIER_DISK, on.n_common, usable(mapped->view, on.n_common, can_cut), mapped->view, mapped };
+                if (hit.n_usable > in_memory) {
+                    return hit;
+                }
+            }
+        }
+    }
+    if (match.n_usable <= more_than) {
+        return std::nullopt;
+    }
+    const auto it = by_id.at(match.id);
+    entries.splice(entries.begin(), entries, it);
+    return kvflash_hit { KVFLASH_TIER_RAM, match.n_common, match.n_usable, it->record->view(), it->record };
+}
+
+void kvflash_pool::refresh() {
+    if (now_us() < next_refresh_us) {
+        return;
+    }
+    std::vector<kvflash_store::found> added;
+    std::vector<uint64_t> gone;
+    reader->refresh(added, gone);
+    for (uint64_t id : gone) {
+        on_disk.remove(id);
+    }
+    for (auto & record : added) {
+        on_disk.add(record.id, record.seed, std::move(record.tokens));
+    }
+    next_refresh_us = now_us() + REFRESH_US;
+}
+
+void kvflash_pool::enqueue(const entry & e, bool at_once) {
+    std::lock_guard<std::mutex> lock(mutex);
+    queue.push_back({ now_us() + (at_once ? 0 : 1000 * limit.settle_ms), e.seed, e.record, at_once ? e.record : nullptr });
+    changed.notify_all();
+}
+
+void kvflash_pool::flush() {
+    std::unique_lock<std::mutex> lock(mutex);
+    flushing = true;
+    changed.notify_all();
+    changed.wait(lock, [&] { return queue.empty() && !busy; });
+    flushing = false;
+}
+
+void kvflash_pool::write_queue() {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (true) {
+        const auto next = std::min_element(queue.begin(), queue.end(), [](const waiting & a, const waiting & b) { return a.due_us < b.due_us; });
+        if (next == queue.end()) {
+            if (stopping) {
+                return;
+            }
+            changed.wait(lock);
+            continue;
+        }
+        const int64_t wait_us = next->due_us - now_us();
+        if (wait_us > 0 && !stopping && !flushing) {
+            changed.wait_for(lock, std::chrono::microseconds(wait_us));
+            continue;
+        }
+        const waiting job = std::move(*next);
+        queue.erase(next);
+        const auto record = job.held ? job.held : job.record.lock();
+        if (record) { // else it was superseded
+            busy = true;
+            lock.unlock();
+            writer->write(*record, job.seed);
+            lock.lock();
+            busy = false;
+            written = writer->counters();
+        }
+        changed.notify_all();
+    }
+}
+
+kvflash_pool_counters kvflash_pool::counters() const {
+    kvflash_pool_counters now = counted;
+    now.ram_entries  = in_ram.n_entries();
+    now.disk_entries = on_disk.n_entries();
+    now.pages        = in_ram.n_pages();
+    if (reader) {
+        now.disk_bytes = reader->bytes();
+        now.disk       = reader->counters();
+        std::lock_guard<std::mutex> lock(mutex);
+        now.disk.written  = written.written;
+        now.disk.failed   = written.failed;
+        now.disk.removed += written.removed;
+    }
+    return now;
+}

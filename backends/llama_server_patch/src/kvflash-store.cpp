@@ -1,0 +1,252 @@
+#include "kvflash-store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace fs = std::filesystem;
+
+static constexpr const char * SUFFIX  = ".kv";
+static constexpr const char * PARTIAL = ".part";
+static constexpr auto ABANDONED = std::chrono::minutes(10); // a partial file this old has no writer
+static constexpr uint64_t MAX_HEAD_BYTES = 256u << 20;
+
+namespace {
+
+struct descriptor {
+    const int fd;
+    explicit descriptor(int fd) : fd(fd) {}
+    ~descriptor() {
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    descriptor(const descriptor &) = delete;
+};
+
+// Reads exactly `size` bytes from the beginning.
+bool read_exactly(int fd, uint8_t * data, size_t size) {
+    for (size_t at = 0; at < size;) {
+        const ssize_t n = pread(fd, data + at, size - at, (off_t) at);
+        if (n <= 0 && !(n < 0 && errno == EINTR)) {
+            return false;
+        }
+        at += n > 0 ? (size_t) n : 0;
+    }
+    return true;
+}
+
+bool write_all(int fd, const uint8_t * data, size_t size) {
+    for (size_t at = 0; at < size;) {
+        const ssize_t n = write(fd, data + at, size - at);
+        if (n <= 0 && !(n < 0 && errno == EINTR)) {
+            return false;
+        }
+        at += n > 0 ? (size_t) n : 0;
+    }
+    return fsync(fd) == 0;
+}
+
+std::string hex(uint64_t number) {
+    char text[17];
+    snprintf(text, sizeof(text), "%016llx", (unsigned long long) number);
+    return text;
+}
+
+bool ends_with(const std::string & text, const std::string & end) {
+    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+uint64_t size_of(int fd) {
+    struct stat about;
+    return fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? (uint64_t) about.st_size : 0;
+}
+
+} // namespace
+
+kvflash_mapped::~kvflash_mapped() {
+    munmap((void *) data, size);
+}
+
+kvflash_store::kvflash_store(std::string folder, const kvflash_seed & base, uint64_t max_bytes) :
+    folder(std::move(folder)), own(this->folder + "/" + hex(base.hash) + hex(base.check)), max_bytes(max_bytes) {
+    mkdir(own.c_str(), 0700); // where this fails, every write does, and is counted
+    std::error_code error;
+    for (const auto & entry : fs::directory_iterator(own, error)) {
+        const auto written = entry.last_write_time(error);
+        if (!error && ends_with(entry.path().string(), PARTIAL) && fs::file_time_type::clock::now() - written > ABANDONED) {
+            fs::remove(entry.path(), error);
+        }
+    }
+}
+
+void kvflash_store::remove_damaged(const std::string & path) {
+    counted.damaged++;
+    unlink(path.c_str());
+}
+
+bool kvflash_store::read_head(const std::string & path, found & record) {
+    const descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (file.fd < 0) {
+        return false; // gone, or not ours to read
+    }
+    record.bytes = size_of(file.fd);
+    std::vector<uint8_t> head(KVFLASH_FIXED_HEAD_BYTES);
+    kvflash_view view;
+    if (record.bytes >= head.size() && read_exactly(file.fd, head.data(), head.size())) {
+        const size_t size = kvflash_head_size(head.data(), head.size(), record.seed);
+        if (size >= head.size() && size <= std::min(record.bytes, MAX_HEAD_BYTES)) {
+            head.resize(size);
+            if (read_exactly(file.fd, head.data(), size) && kvflash_read_record(head.data(), size, record.seed, false, view).empty()) {
+                record.tokens.assign(view.tokens, view.tokens + view.n_tokens);
+                return true;
+            }
+        }
+    }
+    remove_damaged(path);
+    return false;
+}
+
+void kvflash_store::refresh(std::vector<found> & added, std::vector<uint64_t> & gone) {
+    std::error_code error;
+    std::unordered_map<std::string, bool> present;
+    for (auto it = fs::directory_iterator(own, error); !error && it != fs::directory_iterator(); it.increment(error)) {
+        const std::string name = it->path().filename().string();
+        if (!ends_with(name, SUFFIX)) {
+            continue;
+        }
+        present[name] = true;
+        if (by_name.count(name)) {
+            continue;
+        }
+        found record;
+        if (!read_head(it->path().string(), record)) {
+            continue;
+        }
+        record.id     = next_id++;
+        by_name[name] = record.id;
+        files[record.id] = { name, record.bytes };
+        added.push_back(std::move(record));
+    }
+    for (auto it = by_name.begin(); it != by_name.end();) {
+        if (present.count(it->first)) {
+            ++it;
+            continue;
+        }
+        gone.push_back(it->second);
+        files.erase(it->second);
+        it = by_name.erase(it);
+    }
+}
+
+std::unique_ptr<kvflash_mapped> kvflash_store::read(uint64_t id, const kvflash_seed & seed) {
+    const auto known = files.find(id);
+    if (known == files.end()) {
+        return nullptr;
+    }
+    const std::string path = own + "/" + known->second.name;
+    const descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    const uint64_t size = file.fd < 0 ? 0 : size_of(file.fd);
+    if (file.fd < 0) {
+        return nullptr;
+    }
+    void * data = size > 0 ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file.fd, 0) : MAP_FAILED;
+    if (data == MAP_FAILED) {
+        if (size == 0) {
+            remove_damaged(path);
+        }
+        return nullptr;
+    }
+    auto mapped = std::make_unique<kvflash_mapped>((const uint8_t *) data, size);
+    if (!kvflash_read_record(mapped->data, mapped->size, seed, true, mapped->view).empty()) {
+        remove_damaged(path);
+        return nullptr;
+    }
+    futimens(file.fd, nullptr); // used now; without the right to, it only looks older
+    return mapped;
+}
+
+bool kvflash_store::write(const kvflash_record & record, const kvflash_seed & seed) {
+    static std::atomic<uint64_t> serial { 0 };
+    const auto & view = record.view();
+    kvflash_seed name = seed;
+    name.add(view.tokens, view.n_tokens * sizeof(view.tokens[0]));
+    const std::string stem = own + "/" + hex(name.hash) + hex(name.check);
+    const std::string path = stem + SUFFIX;
+    if (record.size() > max_bytes) {
+        counted.failed++;
+        return false;
+    }
+    make_room(record.size(), path);
+    const std::string partial = stem + "-" + std::to_string(getpid()) + "-" + std::to_string(serial++) + PARTIAL;
+    bool written = false;
+    {
+        const descriptor file(open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+        written = file.fd >= 0 && write_all(file.fd, record.data(), record.size());
+    }
+    written = written && rename(partial.c_str(), path.c_str()) == 0;
+    if (!written) {
+        unlink(partial.c_str());
+        counted.failed++;
+        return false;
+    }
+    const descriptor listing(open(own.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (listing.fd >= 0) {
+        fsync(listing.fd); // the name
+    }
+    counted.written++;
+    return true;
+}
+
+// Of every base below the folder: they share the bound.
+void kvflash_store::make_room(uint64_t wanted, const std::string & except) {
+    struct candidate {
+        fs::file_time_type used;
+        uint64_t bytes;
+        fs::path path;
+    };
+    std::vector<candidate> all;
+    uint64_t held = 0;
+    std::error_code error;
+    for (auto it = fs::recursive_directory_iterator(folder, fs::directory_options::skip_permission_denied, error);
+            !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+        std::error_code gone;
+        const std::string name = it->path().string();
+        if (!ends_with(name, SUFFIX) || name == except || !it->is_regular_file(gone)) {
+            continue;
+        }
+        const uint64_t bytes = it->file_size(gone);
+        const auto used = gone ? fs::file_time_type() : it->last_write_time(gone);
+        if (!gone) {
+            held += bytes;
+            all.push_back({ used, bytes, it->path() });
+        }
+    }
+    std::sort(all.begin(), all.end(), [](const candidate & a, const candidate & b) { return a.used < b.used; });
+    for (const auto & old : all) {
+        if (held + wanted <= max_bytes) {
+            break;
+        }
+        if (unlink(old.path.c_str()) == 0) {
+            counted.removed++;
+        }
+        held -= old.bytes;
+    }
+}
+
+uint64_t kvflash_store::bytes() const {
+    uint64_t held = 0;
+    for (const auto & [id, file] : files) {
+        held += file.bytes;
+    }
+    return held;
+}

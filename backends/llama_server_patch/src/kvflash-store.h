@@ -1,0 +1,78 @@
+#pragma once
+
+#include "kvflash-record.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+// Records in a folder, which other servers may share. Damage, loss and a full disk are misses, never
+// errors. Not thread safe.
+
+struct kvflash_store_counters {
+    uint64_t written  = 0;
+    uint64_t failed   = 0; // to write
+    uint64_t damaged  = 0; // files that were refused, and removed
+    uint64_t removed  = 0; // to stay within the bound
+};
+
+// A record that is mapped from its file.
+class kvflash_mapped {
+public:
+    kvflash_mapped(const uint8_t * data, size_t size) : data(data), size(size) {}
+    ~kvflash_mapped();
+    kvflash_mapped(const kvflash_mapped &) = delete;
+    kvflash_mapped & operator=(const kvflash_mapped &) = delete;
+
+    const uint8_t * const data;
+    const size_t          size;
+    kvflash_view          view;
+};
+
+class kvflash_store {
+public:
+    // Records of `base` (model, build, parameters) lie in a folder of their own below `folder`, open to this user
+    // alone. All the folders together hold at most `max_bytes`; what was used last stays.
+    kvflash_store(std::string folder, const kvflash_seed & base, uint64_t max_bytes);
+
+    struct found {
+        uint64_t id;
+        kvflash_seed seed;
+        std::vector<int32_t> tokens;
+        uint64_t bytes;
+    };
+
+    // What was added to the folder since the last call, by this server or another, and the ids of what is gone.
+    void refresh(std::vector<found> & added, std::vector<uint64_t> & gone);
+
+    // Null where the file is gone, or damaged, which removes it.
+    std::unique_ptr<kvflash_mapped> read(uint64_t id, const kvflash_seed & seed);
+
+    // Writes a sealed record whole or not at all; a crash leaves nothing that is taken for one. `name` is that of
+    // its last page: the same state has one file. Returns false, and counts, on failure.
+    bool write(const kvflash_record & record, const kvflash_seed & seed);
+
+    uint64_t bytes() const; // of this base's files, as last seen
+    const kvflash_store_counters & counters() const { return counted; }
+
+private:
+    struct file {
+        std::string name;
+        uint64_t    bytes;
+    };
+
+    const std::string folder;
+    const std::string own; // below it
+    const uint64_t    max_bytes;
+    uint64_t next_id = 1;
+    std::unordered_map<uint64_t, file>        files;
+    std::unordered_map<std::string, uint64_t> by_name; // 0: a file that is no record
+    kvflash_store_counters counted;
+
+    bool read_head(const std::string & path, found & record);
+    void remove_damaged(const std::string & path);
+    void make_room(uint64_t wanted, const std::string & except);
+};
