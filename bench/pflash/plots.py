@@ -55,7 +55,9 @@ def _bars(axes: Axes, groups: Sequence[str], series: dict[str, list[float]]) -> 
         at = [index + (number - (len(series) - 1) / 2) * width for index in range(len(groups))]
         bars = axes.bar(at, values, width, label=label, color=_COLOURS.get(label))
         axes.bar_label(bars, fmt="%.2f", fontsize=6)
-    axes.figure.set_size_inches(max(6.4, 1.0 * len(groups) + 1.4), 3.2)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.set_size_inches(max(6.4, len(groups) + 1.4), 3.2)
     axes.set_xticks(range(len(groups)), groups, fontsize=8)
     axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
