@@ -59,3 +59,14 @@ def engine_source() -> Path:
     from flashlane.backends.llama_server_patch.build import ensure_source
 
     return Path(ensure_source())
+
+
+@pytest.fixture(scope="session")
+def engine_scorer(engine: Path) -> Path:
+    """The scorer that set-up makes, on the bindings that set-up binds."""
+    from flashlane.bindings import bound_libraries, ensure_bindings
+    from flashlane.scorer import ensure_scorer
+
+    if bound_libraries() is None:
+        ensure_bindings(engine, print)
+    return ensure_scorer(print)

@@ -53,6 +53,14 @@ class Engine:
             return Reply(error.code, error.read().decode())
 
 
+def compress(server: Engine, **body: Any) -> dict[str, Any]:
+    """The answer of /pflash/compress."""
+    reply = server.post("/pflash/compress", body)
+    assert reply.status == 200, reply.text
+    found: dict[str, Any] = reply.json()
+    return found
+
+
 @contextmanager
 def running(server: Path, model: Path, log: Path, *args: str) -> Iterator[Engine]:
     """Starts `server` with `args`, waits until it is healthy and stops it at the end.

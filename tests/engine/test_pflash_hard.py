@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import Engine, running
+from engine_process import Engine, compress, running
 from gguf_edit import renamed_token, unused_token
-
-from flashlane.bindings import bound_libraries, ensure_bindings
-from flashlane.scorer import ensure_scorer
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDLE = "The auxiliary pump of the Harlow basin was sealed on 14 March by Ines Okafor."
@@ -29,18 +26,18 @@ FAKE_HELPER = Path(__file__).with_name("fake_helper.py")
 
 
 @pytest.fixture(scope="module")
-def scorer(engine: Path) -> Path:
-    if bound_libraries() is None:
-        ensure_bindings(engine, print)
-    return ensure_scorer(print)
-
-
-@pytest.fixture(scope="module")
 def server(
-    engine: Path, engine_model: Path, scorer: Path, tmp_path_factory: pytest.TempPathFactory
+    engine: Path, engine_model: Path, engine_scorer: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     folder = tmp_path_factory.mktemp("hard")
-    args = ["--pflash-mode", "always", "--pflash-score", "model", "--pflash-model", str(scorer)]
+    args = [
+        "--pflash-mode",
+        "always",
+        "--pflash-score",
+        "model",
+        "--pflash-model",
+        str(engine_scorer),
+    ]
     args += ["--pflash-keep-ratio", "0.2", "--pflash-min-keep-tokens", "0"]
     args += ["--pflash-timeout-ms", "600000", "--ctx-size", "16384", "--parallel", "1", "--jinja"]
     with running(engine, engine_model, folder / "log", *args) as started:
@@ -71,13 +68,6 @@ def hidden(needle: str, depth: float, words: int, seed: int = 1) -> str:
     parts = real_text(words, seed)
     parts.insert(round(depth * len(parts)), needle)
     return "\n\n".join(parts)
-
-
-def compress(server: Engine, **body: Any) -> dict[str, Any]:
-    reply = server.post("/pflash/compress", body)
-    assert reply.status == 200, reply.text
-    found: dict[str, Any] = reply.json()
-    return found
 
 
 def chat(server: Engine, messages: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
@@ -273,10 +263,10 @@ def test_tokens_without_text(engine: Path, engine_model: Path, tmp_path: Path) -
 
 
 def test_a_scorer_of_another_vocabulary(
-    engine: Path, engine_model: Path, scorer: Path, tmp_path: Path
+    engine: Path, engine_model: Path, engine_scorer: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.gguf"
-    renamed_token(scorer, other, 30_000)
+    renamed_token(engine_scorer, other, 30_000)
     args = ["--pflash-mode", "always", "--pflash-score", "model", "--pflash-model", str(other)]
     args += ["--pflash-timeout-ms", "600000", "--ctx-size", "4096"]
     with running(engine, engine_model, tmp_path / "log", *args) as server:

@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import Engine, Reply, running
+from engine_process import Engine, Reply, compress, running
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from flashlane.bindings import bound_libraries, ensure_bindings
-from flashlane.scorer import ensure_scorer
 
 FILLER = [
     "The ferry left the quay an hour late because fog had settled on the river.",
@@ -45,21 +42,21 @@ def document(needle: str = NEEDLE, depth: float = 0.5, sentences: int = 60) -> s
     return " ".join(lines)
 
 
-@pytest.fixture(scope="session")
-def scorer(engine: Path) -> Path:
-    if bound_libraries() is None:
-        ensure_bindings(engine, print)
-    return ensure_scorer(print)
-
-
 @pytest.fixture(scope="module")
 def server(
-    engine: Path, engine_model: Path, scorer: Path, tmp_path_factory: pytest.TempPathFactory
+    engine: Path, engine_model: Path, engine_scorer: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     folder = tmp_path_factory.mktemp("model")
     ranges = folder / "ranges"
     ranges.mkdir()
-    args = ["--pflash-mode", "auto", "--pflash-score", "model", "--pflash-model", str(scorer)]
+    args = [
+        "--pflash-mode",
+        "auto",
+        "--pflash-score",
+        "model",
+        "--pflash-model",
+        str(engine_scorer),
+    ]
     args += ["--pflash-min-tokens", "256", "--pflash-keep-ratio", "0.2", "--pflash-timeout-ms"]
     args += ["120000", "--pflash-protected-prefix", "16", "--pflash-protected-suffix", "16"]
     args += ["--pflash-min-keep-tokens", "64", "--pflash-debug-dir", str(ranges), "--metrics"]
@@ -97,13 +94,6 @@ def chat(server: Engine, messages: list[dict[str, Any]] | str, **fields: Any) ->
 
 def prompt_of(body: dict[str, Any]) -> str:
     return str(body["__verbose"]["prompt"])
-
-
-def compress(server: Engine, **body: Any) -> dict[str, Any]:
-    reply = server.post("/pflash/compress", body)
-    assert reply.status == 200, reply.text
-    found: dict[str, Any] = reply.json()
-    return found
 
 
 @pytest.mark.parametrize("depth", [0.05, 0.5, 0.95])
@@ -416,9 +406,16 @@ def test_counters(server: Engine) -> None:
 
 
 def test_an_impatient_limit_leaves_the_prompt_whole(
-    engine: Path, engine_model: Path, scorer: Path, tmp_path: Path
+    engine: Path, engine_model: Path, engine_scorer: Path, tmp_path: Path
 ) -> None:
-    args = ["--pflash-mode", "always", "--pflash-score", "model", "--pflash-model", str(scorer)]
+    args = [
+        "--pflash-mode",
+        "always",
+        "--pflash-score",
+        "model",
+        "--pflash-model",
+        str(engine_scorer),
+    ]
     args += ["--pflash-timeout-ms", "1", "--ctx-size", "8192"]
     with running(engine, engine_model, tmp_path / "log", *args) as server:
         body = chat(server, f"{document()}\n\n{QUESTION}")

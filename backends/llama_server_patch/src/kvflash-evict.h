@@ -23,7 +23,6 @@ struct kvflash_load {
     size_t capacity = 0; // cells of the KV cache
     size_t budget   = 0; // tokens that idle prefixes may hold
     size_t active   = 0; // tokens that running requests hold or are promised
-    size_t idle     = 0; // tokens of idle prefixes, without what the request goes on from
 };
 
 struct kvflash_admission {

@@ -1,23 +1,10 @@
 #include "kvflash-pages.h"
 
+#include "flashlane-hash.h"
+
 #include <algorithm>
 #include <cstring>
 #include <unordered_set>
-
-// Source: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
-static uint64_t mix(uint64_t x) {
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return x ^ x >> 31;
-}
-
-// Source: the step of MurmurHash3 (Appleby).
-static uint64_t step(uint64_t h, uint64_t x) {
-    x *= 0x87C37B91114253D5u;
-    x = (x << 31 | x >> 33) * 0x4CF5AD432745937Fu;
-    h ^= x;
-    return (h << 27 | h >> 37) * 5 + 0x52DCE729u;
-}
 
 void kvflash_seed::add(const void * bytes, size_t n_bytes) {
     const auto * at = (const uint8_t *) bytes;
@@ -26,18 +13,18 @@ void kvflash_seed::add(const void * bytes, size_t n_bytes) {
         const size_t left = std::min(n_bytes - i, sizeof(uint64_t));
         uint64_t word = left < sizeof(uint64_t) ? (uint64_t) n_bytes << 56 : 0;
         memcpy(&word, at + i, left);
-        hash  = mix(hash + word + 1);
-        check = step(check, word + 1);
+        hash  = flashlane_mix(hash + word + 1);
+        check = flashlane_step(check, word + 1);
     }
 }
 
 std::vector<uint64_t> kvflash_page_names(const kvflash_seed & seed, const int32_t * tokens, size_t n, size_t tau) {
     std::vector<uint64_t> names;
     names.reserve(n / tau);
-    uint64_t name = mix(seed.hash ^ seed.check);
+    uint64_t name = flashlane_mix(seed.hash ^ seed.check);
     for (size_t i = 0; i + tau <= n; i += tau) {
         for (size_t j = i; j < i + tau; j++) {
-            name = mix(name + (uint32_t) tokens[j] + 1);
+            name = flashlane_mix(name + (uint32_t) tokens[j] + 1);
         }
         names.push_back(name);
     }

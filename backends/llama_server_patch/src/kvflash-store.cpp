@@ -155,15 +155,16 @@ std::unique_ptr<kvflash_mapped> kvflash_store::read(uint64_t id, const kvflash_s
     }
     const std::string path = own + "/" + known->second.name;
     const descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-    const uint64_t size = file.fd < 0 ? 0 : size_of(file.fd);
     if (file.fd < 0) {
         return nullptr;
     }
-    void * data = size > 0 ? mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file.fd, 0) : MAP_FAILED;
+    const uint64_t size = size_of(file.fd);
+    if (size == 0) {
+        remove_damaged(path);
+        return nullptr;
+    }
+    void * data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file.fd, 0);
     if (data == MAP_FAILED) {
-        if (size == 0) {
-            remove_damaged(path);
-        }
         return nullptr;
     }
     auto mapped = std::make_unique<kvflash_mapped>((const uint8_t *) data, size);

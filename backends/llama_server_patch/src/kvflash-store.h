@@ -51,8 +51,8 @@ public:
     // Null where the file is gone, or damaged, which removes it.
     std::unique_ptr<kvflash_mapped> read(uint64_t id, const kvflash_seed & seed);
 
-    // Writes a sealed record whole or not at all; a crash leaves nothing that is taken for one. `name` is that of
-    // its last page: the same state has one file. Returns false, and counts, on failure.
+    // Writes a sealed record whole or not at all; a crash leaves nothing that is taken for one. The file is named
+    // after seed and tokens, so the same state has one. Returns false, and counts, on failure.
     bool write(const kvflash_record & record, const kvflash_seed & seed);
 
     uint64_t bytes() const; // of this base's files, as last seen
@@ -69,7 +69,7 @@ private:
     const uint64_t    max_bytes;
     uint64_t next_id = 1;
     std::unordered_map<uint64_t, file>        files;
-    std::unordered_map<std::string, uint64_t> by_name; // 0: a file that is no record
+    std::unordered_map<std::string, uint64_t> by_name;
     kvflash_store_counters counted;
 
     bool read_head(const std::string & path, found & record);

@@ -6,10 +6,6 @@ static bool within(uint32_t code, uint32_t first, uint32_t last) {
     return code >= first && code <= last;
 }
 
-static bool is_continuation(char c) {
-    return ((uint8_t) c & 0xC0) == 0x80;
-}
-
 pflash_char pflash_char_at(std::string_view text, size_t at) {
     const uint8_t lead = (uint8_t) text[at];
     if (lead < 0x80) {
@@ -21,7 +17,7 @@ pflash_char pflash_char_at(std::string_view text, size_t at) {
     }
     uint32_t code = lead & (0xFF >> (size + 1));
     for (size_t i = 1; i < size; i++) {
-        if (!is_continuation(text[at + i])) {
+        if (!pflash_is_continuation(text[at + i])) {
             return {};
         }
         code = code << 6 | ((uint8_t) text[at + i] & 0x3F);
@@ -37,7 +33,7 @@ size_t pflash_char_floor(std::string_view text, size_t at) {
     if (at >= text.size()) {
         return text.size();
     }
-    for (size_t back = 1; back < 4 && back <= at && is_continuation(text[at - back + 1]); back++) {
+    for (size_t back = 1; back < 4 && back <= at && pflash_is_continuation(text[at - back + 1]); back++) {
         if (pflash_char_at(text, at - back).size > back) {
             return at - back;
         }

@@ -37,6 +37,11 @@ bool pflash_is_unspaced(uint32_t code);
 
 bool pflash_is_han(uint32_t code);
 
+// A byte within a character of several.
+inline bool pflash_is_continuation(char c) {
+    return ((uint8_t) c & 0xC0) == 0x80;
+}
+
 inline bool pflash_is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }

@@ -1,37 +1,24 @@
 #include "pflash-masks.h"
 
+#include "flashlane-hash.h"
+
 #include <algorithm>
-
-// Source: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
-static uint64_t mix(uint64_t x) {
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return x ^ x >> 31;
-}
-
-// Source: the step and the finaliser of MurmurHash3 (Appleby).
-static uint64_t step(uint64_t h, uint64_t x) {
-    x *= 0x87C37B91114253D5u;
-    x = (x << 31 | x >> 33) * 0x4CF5AD432745937Fu;
-    h ^= x;
-    return (h << 27 | h >> 37) * 5 + 0x52DCE729u;
-}
 
 static uint64_t key_of(const pflash_prefix & prefix, const int32_t * segment, size_t n, const std::string & fingerprint) {
     uint64_t key = prefix.hash;
     for (size_t i = 0; i < n; i++) {
-        key = mix(key + (uint32_t) segment[i] + 1);
+        key = flashlane_mix(key + (uint32_t) segment[i] + 1);
     }
     for (char c : fingerprint) {
-        key = mix(key + (uint8_t) c + 1);
+        key = flashlane_mix(key + (uint8_t) c + 1);
     }
     return key;
 }
 
 void pflash_prefix::add(const int32_t * tokens, size_t n_tokens) {
     for (size_t i = 0; i < n_tokens; i++) {
-        hash  = mix(hash + (uint32_t) tokens[i] + 1);
-        check = step(check, (uint32_t) tokens[i] + 1);
+        hash  = flashlane_mix(hash + (uint32_t) tokens[i] + 1);
+        check = flashlane_step(check, (uint32_t) tokens[i] + 1);
     }
     n += n_tokens;
 }

@@ -1,6 +1,7 @@
 #include "pflash-prompt.h"
 
 #include "common.h"
+#include "pflash-chars.h"
 #include "pflash-text.h"
 
 #include <algorithm>
@@ -127,7 +128,7 @@ private:
         const size_t n = segment.token_end.size();
         const auto joined = [&](size_t i) { // to the token before
             const size_t at = segment.token_end[i - 1];
-            return at < segment.text.size() && ((unsigned char) segment.text[at] & 0xC0) == 0x80;
+            return at < segment.text.size() && pflash_is_continuation(segment.text[at]);
         };
         uint8_t * const protect = prompt.protect.data() + segment.begin;
         for (size_t i = 1, run = 0; i < n; i++) {

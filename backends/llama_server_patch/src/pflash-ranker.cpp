@@ -1,5 +1,6 @@
 #include "pflash-ranker.h"
 
+#include "pflash-chars.h"
 #include "pflash-helper.h"
 #include "pflash-rank.h"
 #include "pflash-scorer.h"
@@ -56,7 +57,7 @@ struct pflash_ranker::spans_of {
         for (size_t i = 0; i < segment.token_end.size(); i++) {
             // a token that goes on with a character stays with the one that began it
             const size_t first = text_begin(segment.text, begin, segment.token_end[i]);
-            const bool starts_char = first >= segment.text.size() || ((unsigned char) segment.text[first] & 0xC0) != 0x80;
+            const bool starts_char = first >= segment.text.size() || !pflash_is_continuation(segment.text[first]);
             while (starts_char && span + 1 < ranges.size() && ranges[span].end <= first) {
                 span++;
             }
@@ -278,7 +279,7 @@ pflash_pick pflash_ranker::by_blocks(const pflash_pick_input & input) const {
     std::vector<uint8_t> starts(n, 0);
     for (size_t i = 0; i < n; i++) {
         const size_t begin = i == 0 ? 0 : segment.token_end[i - 1];
-        starts[i] = begin >= segment.text.size() || ((unsigned char) segment.text[begin] & 0xC0) != 0x80;
+        starts[i] = begin >= segment.text.size() || !pflash_is_continuation(segment.text[begin]);
     }
     const auto blocks = pflash_blocks(protect, starts, BLOCK_TOKENS);
     pflash_pick pick;
@@ -395,7 +396,7 @@ void pflash_ranker::keep_beginning(const spans_of & spans, uint32_t span, const 
     }
     const auto cuts_character = [&](size_t i) {
         const size_t end = segment.token_end[i];
-        return end < segment.text.size() && ((unsigned char) segment.text[end] & 0xC0) == 0x80;
+        return end < segment.text.size() && pflash_is_continuation(segment.text[end]);
     };
     while (!taken.empty() && cuts_character(taken.back())) {
         taken.pop_back();

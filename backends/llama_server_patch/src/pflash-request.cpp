@@ -1,5 +1,7 @@
 #include "pflash-request.h"
 
+#include "pflash-chars.h"
+
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -16,7 +18,7 @@ static std::string shown(const json & value) {
     std::string text = value.dump();
     if (text.size() > max_bytes) {
         size_t end = max_bytes;
-        while (end > 0 && ((unsigned char) text[end] & 0xC0) == 0x80) {
+        while (end > 0 && pflash_is_continuation(text[end])) {
             end--;
         }
         text = text.substr(0, end) + "...";

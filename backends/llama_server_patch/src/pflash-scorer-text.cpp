@@ -1,5 +1,7 @@
 #include "pflash-scorer-text.h"
 
+#include "pflash-chars.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -9,10 +11,6 @@ static constexpr size_t SMOOTHED_TOKENS   = 17;
 static constexpr size_t CUT_SEARCH_TOKENS = 64; // how far back a window looks for the end of a line or sentence
 static constexpr size_t WORD_BYTES        = 32; // a piece this short is not cut further to find its tokens' places;
                                                // nor may a vocabulary lack more bytes in a row
-
-static bool is_continuation(char c) {
-    return ((uint8_t) c & 0xC0) == 0x80;
-}
 
 // Bytes of the well-formed character at the start of `text`; 0 if there is none.
 // Source: table 3-7 of the Unicode standard.
@@ -32,7 +30,7 @@ static size_t character_size(std::string_view text) {
         return 0;
     }
     for (size_t i = 2; i < size; i++) {
-        if (!is_continuation(text[i])) {
+        if (!pflash_is_continuation(text[i])) {
             return 0;
         }
     }
@@ -69,10 +67,10 @@ static size_t cut(std::string_view text, size_t limit) {
         return blank;
     }
     size_t end = limit;
-    while (end > 0 && limit - end < 3 && is_continuation(text[end])) {
+    while (end > 0 && limit - end < 3 && pflash_is_continuation(text[end])) {
         end--;
     }
-    return is_continuation(text[end]) || end == 0 ? limit : end;
+    return pflash_is_continuation(text[end]) || end == 0 ? limit : end;
 }
 
 static std::vector<llama_token> tokens_of(const llama_vocab * vocab, std::string_view text) {

@@ -32,7 +32,7 @@ static constexpr double AUTO_FREE_SHARE = 0.5;        // `auto`: of the free mem
 namespace {
 
 struct kvflash_counters {
-    uint64_t requests = 0, admitted = 0, deferred = 0, evicted = 0, misses = 0;
+    uint64_t admitted = 0, deferred = 0, evicted = 0, misses = 0;
     uint64_t hits[KVFLASH_TIER_DISK + 1] = {};
     uint64_t restored_tokens = 0;
     double   restore_ms      = 0.0;
@@ -241,10 +241,10 @@ std::string server_kvflash_start(const common_params & common, const kvflash_set
 // States of slots
 //
 
-// A state of text alone, of at least a page.
-static bool is_plain(const server_tokens & tokens, size_t tau) {
+// Text alone, of at least `n` tokens.
+static bool is_plain(const server_tokens & tokens, size_t n) {
     const auto & all = tokens.get_tokens();
-    return all.size() >= tau && std::find(all.begin(), all.end(), LLAMA_TOKEN_NULL) == all.end();
+    return all.size() >= n && std::find(all.begin(), all.end(), LLAMA_TOKEN_NULL) == all.end();
 }
 
 static bool capture(llama_context * ctx, int id, kvflash_record & record, const kvflash_bytes & part) {
@@ -272,11 +272,15 @@ static void save(kvflash_server & server, const kvflash_slot & slot) {
     wanted.target   = { nullptr, llama_state_seq_get_size_ext(setup.target, slot.id, LLAMA_STATE_SEQ_FLAGS_NONE) };
     wanted.draft    = { nullptr, setup.draft ? llama_state_seq_get_size_ext(setup.draft, slot.id, LLAMA_STATE_SEQ_FLAGS_NONE) : 0 };
     wanted.speculator = { nullptr, speculator.size() };
+    std::vector<const common_prompt_checkpoint *> checkpoints;
     for (const auto & c : prompt.checkpoints) {
-        wanted.checkpoints.push_back({ c.n_tokens, c.pos_min, c.pos_max, { nullptr, c.data_tgt.size() }, { nullptr, c.data_dft.size() },
-            { nullptr, c.data_spec.size() } });
+        checkpoints.push_back(&c);
     }
-    std::stable_sort(wanted.checkpoints.begin(), wanted.checkpoints.end(), [](const auto & a, const auto & b) { return a.n_tokens < b.n_tokens; });
+    std::stable_sort(checkpoints.begin(), checkpoints.end(), [](const auto * a, const auto * b) { return a->n_tokens < b->n_tokens; });
+    for (const auto * c : checkpoints) {
+        wanted.checkpoints.push_back({ c->n_tokens, c->pos_min, c->pos_max, { nullptr, c->data_tgt.size() }, { nullptr, c->data_dft.size() },
+            { nullptr, c->data_spec.size() } });
+    }
     std::shared_ptr<kvflash_record> record;
     try {
         record = std::make_shared<kvflash_record>(wanted);
@@ -285,23 +289,17 @@ static void save(kvflash_server & server, const kvflash_slot & slot) {
         return;
     }
     const auto & view = record->view();
-    bool whole = capture(setup.target, slot.id, *record, view.target) && (!setup.draft || capture(setup.draft, slot.id, *record, view.draft));
-    std::copy(speculator.begin(), speculator.end(), record->room(view.speculator));
-    std::vector<const common_prompt_checkpoint *> checkpoints;
-    for (const auto & c : prompt.checkpoints) {
-        checkpoints.push_back(&c);
+    if (!capture(setup.target, slot.id, *record, view.target) || !capture(setup.draft, slot.id, *record, view.draft)) {
+        SRV_WRN("kvflash: the state of slot %d cannot be read, it is not kept\n", slot.id);
+        return;
     }
-    std::stable_sort(checkpoints.begin(), checkpoints.end(), [](const auto * a, const auto * b) { return a->n_tokens < b->n_tokens; });
+    std::copy(speculator.begin(), speculator.end(), record->room(view.speculator));
     for (size_t i = 0; i < checkpoints.size(); i++) {
         const auto & from = *checkpoints[i];
         const auto & to   = view.checkpoints[i];
         std::copy(from.data_tgt.begin(), from.data_tgt.end(), record->room(to.target));
         std::copy(from.data_dft.begin(), from.data_dft.end(), record->room(to.draft));
         std::copy(from.data_spec.begin(), from.data_spec.end(), record->room(to.speculator));
-    }
-    if (!whole) {
-        SRV_WRN("kvflash: the state of slot %d cannot be read, it is not kept\n", slot.id);
-        return;
     }
     record->seal(seed);
     server.pool.put(seed, std::move(record));
@@ -352,8 +350,7 @@ static bool restore(kvflash_server & server, const kvflash_slot & slot, const kv
 //
 
 bool server_kvflash_handles(const server_task & task) {
-    return instance() && task.type == SERVER_TASK_TYPE_COMPLETION && !task.tokens.empty() &&
-           std::find(task.tokens.get_tokens().begin(), task.tokens.get_tokens().end(), LLAMA_TOKEN_NULL) == task.tokens.get_tokens().end();
+    return instance() && task.type == SERVER_TASK_TYPE_COMPLETION && is_plain(task.tokens, 1);
 }
 
 // Tokens that the slot's state shares with the task's prompt and can be cut back to.
@@ -378,6 +375,14 @@ static std::vector<kvflash_idle> idle_of(const std::vector<const kvflash_slot *>
     return idle;
 }
 
+static kvflash_load load_of(const kvflash_server & server, const std::vector<kvflash_slot> & slots) {
+    kvflash_load load { server.capacity, server.budget, 0 };
+    for (const auto & slot : slots) {
+        load.active += slot.busy ? slot.n_needed : 0;
+    }
+    return load;
+}
+
 static void evict(kvflash_server & server, const kvflash_slot & slot) {
     save(server, slot);
     clear(server, slot);
@@ -392,11 +397,8 @@ int server_kvflash_pick(
     const auto & tokens = task.tokens.get_tokens();
 
     std::vector<const kvflash_slot *> free;
-    kvflash_load load { server.capacity, server.budget, 0, 0 };
     for (const auto & slot : slots) {
-        if (slot.busy) {
-            load.active += slot.n_needed;
-        } else if (task.id_slot < 0 || slot.id == task.id_slot) {
+        if (!slot.busy && (task.id_slot < 0 || slot.id == task.id_slot)) {
             free.push_back(&slot);
         }
     }
@@ -404,14 +406,13 @@ int server_kvflash_pick(
         return -1;
     }
     const size_t n_answer = task.params.n_predict >= 0 ? (size_t) task.params.n_predict : KVFLASH_ANSWER_TOKENS;
-    const auto admission = kvflash_admit(load, std::min(tokens.size() + n_answer, server.capacity));
+    const auto load = load_of(server, slots);
     const bool overtakes = others_wait && !task.was_deferred && load.active > 0;
-    if (server.unified && (overtakes || !admission.admitted)) {
+    if (server.unified && (overtakes || !kvflash_admit(load, std::min(tokens.size() + n_answer, server.capacity)).admitted)) {
         server.counted.deferred++;
         return -1;
     }
     server.counted.admitted++;
-    server.counted.requests++;
 
     // who has most of it: the slots themselves, a copy from another slot, or a state outside
     const kvflash_slot * best = nullptr;
@@ -424,13 +425,15 @@ int server_kvflash_pick(
         }
     }
     const size_t tau = server.params.tau;
+    const bool copies = server.unified && server.setup.can_cut && !server.setup.speculator; // between slots, without cost
+    const kvflash_seed seed = with_lora(server.base, lora);
     if (best && n_own < tau && best->prompt->tokens.size() >= n_own + tau) {
         best  = nullptr; // a few tokens are not worth the rest of what it holds
         n_own = 0;
     }
     const kvflash_slot * sibling = nullptr;
     size_t n_sibling = 0;
-    if (server.restores && server.unified && server.setup.can_cut && !server.setup.speculator) {
+    if (server.restores && copies) {
         for (const auto & slot : slots) {
             const size_t n = &slot == best ? 0 : shared(server, slot, task, lora);
             if (n >= tau && n > n_sibling) {
@@ -440,10 +443,9 @@ int server_kvflash_pick(
         }
     }
     auto hit = server.restores && task.params.cache_prompt ?
-        server.pool.find(with_lora(server.base, lora), tokens.data(), tokens.size(), std::max({ n_own + tau - 1, n_sibling, tau - 1 })) :
+        server.pool.find(seed, tokens.data(), tokens.size(), std::max(n_own + tau - 1, n_sibling)) :
         std::nullopt;
 
-    started & began = server.slots[best ? best->id : free[0]->id];
     const int64_t t_start = ggml_time_us();
 
     // going on in a slot costs nothing, unless that would lose what it holds beyond
@@ -452,7 +454,7 @@ int server_kvflash_pick(
         if (best->prompt->tokens.size() >= n_own + tau) {
             save(server, *best);
         }
-        began = { KVFLASH_TIER_SLOT, 0.0 };
+        server.slots[best->id] = { KVFLASH_TIER_SLOT, 0.0 };
         return best->id;
     }
 
@@ -486,7 +488,7 @@ int server_kvflash_pick(
     if (hit && restore(server, *target, hit->view)) { // it holds more than any source
         tier = hit->tier;
     } else if (source && source != target && n_source >= tau && server.restores) {
-        if (server.unified && server.setup.can_cut && !server.setup.speculator) {
+        if (copies) {
             for (llama_context * ctx : { server.setup.target, server.setup.draft }) {
                 if (ctx) {
                     llama_memory_seq_cp(llama_get_memory(ctx), source->id, target->id, 0, (llama_pos) n_source);
@@ -497,7 +499,7 @@ int server_kvflash_pick(
         } else {
             // no zero-copy in this memory: by way of a state
             save(server, *source);
-            hit = server.pool.find(with_lora(server.base, lora), tokens.data(), tokens.size(), tau - 1);
+            hit = server.pool.find(seed, tokens.data(), tokens.size(), tau - 1);
             if (hit && restore(server, *target, hit->view)) {
                 tier = KVFLASH_TIER_SIBLING;
             }
@@ -514,13 +516,12 @@ void server_kvflash_trim(const std::vector<kvflash_slot> & slots) {
     std::lock_guard<std::mutex> lock(guard());
     auto & server = *instance();
     std::vector<const kvflash_slot *> idle;
-    kvflash_load load { server.capacity, server.budget, 0, 0 };
+    const auto load = load_of(server, slots);
     auto & counted = server.counted;
-    counted.active_tokens = counted.active_slots = 0;
+    counted.active_tokens = load.active;
+    counted.active_slots  = 0;
     for (const auto & slot : slots) {
         if (slot.busy) {
-            load.active += slot.n_needed;
-            counted.active_tokens += slot.n_needed;
             counted.active_slots++;
         } else if (!slot.prompt->tokens.empty()) {
             idle.push_back(&slot);
@@ -621,7 +622,6 @@ json server_kvflash_props() {
         { "active_slots",    counted.active_slots },
         { "page_tokens",     server.params.tau },
         { "pages",           pool.pages },
-        { "requests",        counted.requests },
         { "hits",            hits },
         { "misses",          counted.misses },
         { "admitted",        counted.admitted },

@@ -1,8 +1,9 @@
 // The page directory, eviction and admission: concrete cases and seeded properties against plain searches.
 // Exits non-zero at the first breach. One argument runs one group.
 
+#include "groups.h"
 #include "kvflash-evict.h"
-#include "kvflash-pages.h"
+#include "kvflash_prompts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,31 +17,11 @@
 #define CHECK(condition) do { if (!(condition)) { \
     std::fprintf(stderr, "%s:%d: %s (seed %d)\n", __FILE__, __LINE__, #condition, seed); std::exit(1); } } while (0)
 
-using tokens = std::vector<int32_t>;
 using ids = std::vector<uint64_t>;
 
 static int seed = -1;
 
 static const auto all_of_it = [](uint64_t, size_t n_common) { return n_common; };
-
-static kvflash_seed seed_of(const std::string & text) {
-    kvflash_seed made;
-    made.add(text.data(), text.size());
-    return made;
-}
-
-static tokens counted(int32_t first, size_t n) {
-    tokens made(n);
-    for (size_t i = 0; i < n; i++) {
-        made[i] = first + (int32_t) i;
-    }
-    return made;
-}
-
-static tokens joined(tokens a, const tokens & b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-}
 
 static void test_names() {
     const auto prompt = counted(0, 100);
@@ -193,15 +174,7 @@ static void test_admission() {
 }
 
 int main(int argc, char ** argv) {
-    const std::pair<std::string, void (*)()> groups[] = {
-        { "names", test_names }, { "directory", test_directory }, { "random", test_directory_at_random }, { "victims", test_victims },
-        { "admission", test_admission } };
-    bool any = false;
-    for (const auto & [name, test] : groups) {
-        if (argc < 2 || name == argv[1]) {
-            test();
-            any = true;
-        }
-    }
-    return any ? 0 : 2;
+    return run_groups(argc, argv, {
+        { "names", test_names }, { "directory", test_directory }, { "random", test_directory_at_random },
+        { "victims", test_victims }, { "admission", test_admission } });
 }

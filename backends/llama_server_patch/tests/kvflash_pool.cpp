@@ -2,6 +2,7 @@
 // holds, and the disk tier outlives the pool. Argument: an empty folder. Exits non-zero at the first breach.
 
 #include "kvflash-pool.h"
+#include "kvflash_prompts.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -14,28 +15,7 @@ namespace fs = std::filesystem;
 #define CHECK(condition) do { if (!(condition)) { \
     std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); std::exit(1); } } while (0)
 
-using tokens = std::vector<int32_t>;
-
-static kvflash_seed seed_of(const std::string & text) {
-    kvflash_seed made;
-    made.add(text.data(), text.size());
-    return made;
-}
-
 static const kvflash_seed SEED = seed_of("a");
-
-static tokens counted(int32_t first, size_t n) {
-    tokens made(n);
-    for (size_t i = 0; i < n; i++) {
-        made[i] = first + (int32_t) i;
-    }
-    return made;
-}
-
-static tokens joined(tokens a, const tokens & b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-}
 
 static std::shared_ptr<const kvflash_record> made(const tokens & of, const std::vector<int64_t> & checkpoints = {}, size_t n_bytes = 1000) {
     kvflash_view wanted;

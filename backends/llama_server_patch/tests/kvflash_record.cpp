@@ -2,6 +2,7 @@
 // bytes (run under a sanitizer). Exits non-zero at the first breach.
 
 #include "kvflash-record.h"
+#include "kvflash_prompts.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -11,12 +12,6 @@
 
 #define CHECK(condition) do { if (!(condition)) { \
     std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); std::exit(1); } } while (0)
-
-static kvflash_seed seed_of(const std::string & text) {
-    kvflash_seed made;
-    made.add(text.data(), text.size());
-    return made;
-}
 
 static void fill(kvflash_record & record, const kvflash_bytes & part, uint8_t first) {
     for (size_t i = 0; i < part.size; i++) {
@@ -33,10 +28,10 @@ static bool holds(const kvflash_bytes & part, size_t size, uint8_t first) {
 }
 
 static kvflash_record made() {
-    const std::vector<int32_t> tokens = { 5, 4, 3, 2, 1, -7, 99 };
+    const tokens prompt = { 5, 4, 3, 2, 1, -7, 99 };
     kvflash_view wanted;
-    wanted.tokens     = tokens.data();
-    wanted.n_tokens   = tokens.size();
+    wanted.tokens     = prompt.data();
+    wanted.n_tokens   = prompt.size();
     wanted.target     = { nullptr, 301 };
     wanted.speculator = { nullptr, 3 };
     wanted.checkpoints.resize(2);

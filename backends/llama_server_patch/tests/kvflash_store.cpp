@@ -3,6 +3,7 @@
 // the first breach.
 
 #include "kvflash-store.h"
+#include "kvflash_prompts.h"
 
 #include <csignal>
 #include <cstdio>
@@ -23,21 +24,12 @@ namespace fs = std::filesystem;
 
 static constexpr uint64_t PLENTY = 1u << 30;
 
-static kvflash_seed seed_of(const std::string & text) {
-    kvflash_seed made;
-    made.add(text.data(), text.size());
-    return made;
-}
-
 static const kvflash_seed SEED = seed_of("a");
 
 static kvflash_record made(int32_t first, size_t n_tokens, size_t n_bytes) {
-    std::vector<int32_t> tokens(n_tokens);
-    for (size_t i = 0; i < n_tokens; i++) {
-        tokens[i] = first + (int32_t) i;
-    }
+    const tokens prompt = counted(first, n_tokens);
     kvflash_view wanted;
-    wanted.tokens   = tokens.data();
+    wanted.tokens   = prompt.data();
     wanted.n_tokens = n_tokens;
     wanted.target   = { nullptr, n_bytes };
     kvflash_record record(wanted);

@@ -1,6 +1,7 @@
 // Ranking and frozen masks: concrete cases and seeded properties. Exits non-zero at the first breach.
 // One argument runs one group.
 
+#include "groups.h"
 #include "pflash-masks.h"
 #include "pflash-rank.h"
 
@@ -333,14 +334,7 @@ static void test_threads() {
 }
 
 int main(int argc, char ** argv) {
-    const std::pair<std::string, void (*)()> groups[] = {
-        { "rank", test_rank }, { "paragraphs", test_paragraphs }, { "adaptive", test_adaptive }, { "take", test_take }, { "masks", test_masks }, { "lru", test_lru }, { "threads", test_threads } };
-    bool any = false;
-    for (const auto & [name, test] : groups) {
-        if (argc < 2 || name == argv[1]) {
-            test();
-            any = true;
-        }
-    }
-    return any ? 0 : 2;
+    return run_groups(argc, argv, {
+        { "rank", test_rank }, { "paragraphs", test_paragraphs }, { "adaptive", test_adaptive },
+        { "take", test_take }, { "masks", test_masks }, { "lru", test_lru }, { "threads", test_threads } });
 }

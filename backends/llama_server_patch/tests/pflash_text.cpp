@@ -1,6 +1,7 @@
 // The text core: concrete cases and seeded properties. Exits non-zero at the first breach. Arguments: one
 // group to run, and the size of the texts of the group "large" in bytes.
 
+#include "groups.h"
 #include "pflash-chars.h"
 #include "pflash-text.h"
 
@@ -389,15 +390,8 @@ static void test_large() {
 }
 
 int main(int argc, char ** argv) {
-    const std::pair<std::string, void (*)()> groups[] = {
-        { "spans", test_spans }, { "ask", test_ask }, { "bm25", test_bm25 }, { "literals", test_literals }, { "large", test_large } };
     large_bytes = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : large_bytes;
-    bool any = false;
-    for (const auto & [name, test] : groups) {
-        if (argc < 2 || name == argv[1]) {
-            test();
-            any = true;
-        }
-    }
-    return any ? 0 : 2;
+    return run_groups(argc, argv, {
+        { "spans", test_spans }, { "ask", test_ask }, { "bm25", test_bm25 }, { "literals", test_literals },
+        { "large", test_large } });
 }
