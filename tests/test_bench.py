@@ -147,8 +147,11 @@ def test_ruler_cases_hold_what_is_asked_for() -> None:
 
 def test_lexical_cases_cover_lengths_and_depths() -> None:
     cases = needles.lexical("reported", count)
-    assert {case.tokens for case in cases} == {2048, 4096, 8192, 16384}
-    assert min(case.depth for case in cases) == 0.02 and max(case.depth for case in cases) == 0.98
+    depths: dict[int, set[float]] = {}
+    for case in cases:
+        depths.setdefault(case.tokens, set()).add(case.depth)
+    assert set(depths) == {2048, 4096, 8192, 16384}
+    assert all({0.02, 0.26, 0.5, 0.74, 0.98} <= found for found in depths.values())
     for case in cases:
         at = case.text.index(case.evidence[0]) / len(case.text)
         assert abs(at - case.depth) < 0.06, case.id
