@@ -112,28 +112,32 @@ def _messages(text: str, question: Question) -> list[Message]:
     ]
 
 
-def _full(context: Context, server: Server, packed: Packed, question: Question) -> Record:
-    messages = _messages(packed.text, question)
-    return context.store.case(
-        context.plain_key("full", messages=messages, answer_tokens=_ANSWER_TOKENS),
-        lambda: {"answer": _answer(server, messages, cached=True)},
-    )
+def _full(context: Context, server: Server, packed: Packed, question: Question) -> str:
+    return _answer(context, server, "full", _messages(packed.text, question), cached=True)
 
 
-def _answer(server: Server, messages: Sequence[Message], *, cached: bool) -> str:
-    answer = server.chat(
-        messages,
-        max_tokens=_ANSWER_TOKENS,
-        cache_prompt=cached,
-        pflash={"mode": "off"},
-    )
-    return answer.text.strip()
+def _answer(
+    context: Context, server: Server, case: str, messages: Sequence[Message], *, cached: bool
+) -> str:
+    """The target's own answer to `messages`, whoever shortened them."""
+
+    def ask() -> Record:
+        answer = server.chat(
+            messages,
+            max_tokens=_ANSWER_TOKENS,
+            cache_prompt=cached,
+            pflash={"mode": "off"},
+        )
+        return {"answer": answer.text.strip()}
+
+    key = context.plain_key(case, messages=messages, answer_tokens=_ANSWER_TOKENS)
+    return str(context.store.case(key, ask)["answer"])
 
 
 def _question_rows(
     context: Context, server: Server, part: str, packed: Packed, question: Question
 ) -> list[Row]:
-    full = str(_full(context, server, packed, question)["answer"])
+    full = _full(context, server, packed, question)
     rows = []
     for scorer, name in SCORERS.items():
         answered = name is None or context.options.baseline_answers
@@ -176,7 +180,7 @@ def _compressed(
         kept = reply.messages or []
         record = verdict(kept[-1]["content"] if kept else "", question.support, reply)
         if answered:
-            record["answer"] = _answer(server, kept, cached=False)
+            record["answer"] = _answer(context, server, "shortened", kept, cached=False)
         return record
 
     key = keyed(context, name)(
