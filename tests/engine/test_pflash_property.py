@@ -154,7 +154,10 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Segment:
-    """A user message up to its first control token: what may go, and what is for PFlash to say."""
+    """A user message up to its first control token: its tokens that may go.
+
+    Of the `doubtful` ones PFlash decides: the rest of a character, blanks, an ask that it guesses.
+    """
 
     open: set[int]
     doubtful: set[int]
@@ -284,6 +287,7 @@ def test_a_chat_keeps_what_is_protected_and_the_rest_within_the_budget(
         assert report["reason"] == "insufficient_middle_budget" and len(kept) == n and not long
         return
     assert len(kept) < n
+    # the others are too short to lose anything
     shortened = [s for s in segments if s in long or not s.open <= stay]
     budget = ratio * sum(len(s.open) + len(s.doubtful) for s in segments) + len(segments)
     assert sum(len(s.open & stay) for s in shortened) <= budget
