@@ -29,7 +29,10 @@ def document(number: int) -> str:
 
 @pytest.fixture(scope="module")
 def server(
-    engine: Path, engine_model: Path, engine_scorer: Path, tmp_path_factory: pytest.TempPathFactory
+    engine: Path,
+    one_layer_model: Path,
+    engine_scorer: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Engine]:
     args = [
         "--pflash-mode",
@@ -41,8 +44,9 @@ def server(
     ]
     args += ["--pflash-min-tokens", "128", "--pflash-min-keep-tokens", "64", "--pflash-keep-ratio"]
     args += ["0.25", "--pflash-timeout-ms", "600000", "--metrics", "--slots", "--parallel", "2"]
+    args += ["--threads", "1"]
     log = tmp_path_factory.mktemp("concurrency") / "log"
-    with running(engine, engine_model, log, *args, "--ctx-size", "8192") as started:
+    with running(engine, one_layer_model, log, *args, "--ctx-size", "8192") as started:
         yield started
 
 

@@ -15,8 +15,6 @@ from engine_process import Engine, Reply, running
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashlane import scorer
-
 PREFIX, SUFFIX = 24, 20
 EDGE = 8  # tokens at each edge of a message
 MIDDLE = 64  # a message that would keep less stays whole
@@ -37,20 +35,8 @@ def ranges(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def one_layer(
-    engine_model: Path, engine_scorer: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """The model's first layer, converted as the scorer is: prompts matter here, answers do not."""
-    target = tmp_path_factory.mktemp("model") / "one-layer.gguf"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scorer, "KEPT_LAYERS", 1)
-        assert scorer.main([str(engine_model), str(target), scorer.Q8_0.name]) == 0
-    return target
-
-
-@pytest.fixture(scope="module")
 def server(
-    engine: Path, one_layer: Path, ranges: Path, tmp_path_factory: pytest.TempPathFactory
+    engine: Path, one_layer_model: Path, ranges: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     """Nothing is said twice or put between spans: a prompt can only lose tokens."""
     args = ["--pflash-mode", "always", "--pflash-score", "lexical", "--pflash-recall-tokens", "0"]
@@ -58,7 +44,7 @@ def server(
     args += ["--pflash-min-keep-tokens", "0", "--pflash-debug-dir", str(ranges)]
     log = tmp_path_factory.mktemp("property") / "log"
     args += ["--ctx-size", "16384", "--parallel", "1", "--threads", "1"]
-    with running(engine, one_layer, log, *args) as started:
+    with running(engine, one_layer_model, log, *args) as started:
         yield started
 
 
