@@ -96,15 +96,12 @@ class Affinity:
         self._paces: dict[str, _Pace] = {}
         self.holdings = Holdings(config.max_links, config.ttl_s, redis)
 
-    async def choose(
-        self, trip: Trip, group: str, servers: Sequence[Server], now: float
-    ) -> Placement:
-        """Where the request goes among `servers`, of which there is one at least.
+    async def choose(self, trip: Trip, servers: Sequence[Server], now: float) -> Placement:
+        """Where the request goes among the servers of `trip.group`, at least one.
 
         A server that was tried before goes to the end of the line, and so does one that is not
         ready, while there is another.
         """
-        trip.group = group
         if trip.server is not None:
             await self.left(trip)
         servers = [s for s in servers if s.label not in trip.tried] or servers

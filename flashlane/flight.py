@@ -99,14 +99,16 @@ class Flight:
         return None
 
     def measured(self) -> Measured:
-        """What the answer told, for affinity."""
-        original = as_mapping(self.timings.get("pflash")).get("original_tokens")
+        """What the answer told. What a shortened prompt found says nothing of the whole one."""
+        pflash = as_mapping(self.timings.get("pflash"))
+        original = pflash.get("original_tokens")
+        shortened = original is not None and original != pflash.get("kept_tokens")
         busy_ms = 1000.0 * (time.monotonic() - self.started)
         if self.timings.get("prompt_ms") is not None:
             busy_ms = self.timings["prompt_ms"] + (self.timings.get("predicted_ms") or 0.0)
         return Measured(
             prompt_tokens=original or self.prompt_tokens,
-            reused_tokens=self.reused_tokens,
+            reused_tokens=None if shortened else self.reused_tokens,
             processed_tokens=self.timings.get("prompt_n"),
             prefill_ms=self.timings.get("prompt_ms"),
             busy_ms=busy_ms,

@@ -116,15 +116,15 @@ class SharedHoldings:
     ) -> list[Knowledge]:
         async with self._pipeline() as pipe:
             for server in servers:
-                pipe.zmscore(self._links(server), list(links))
                 pipe.zcount(self._running(server), now, "+inf")
+            for server in servers if links else ():
+                pipe.zmscore(self._links(server), list(links))
             replies = await pipe.execute()
         oldest = now - self._ttl_s
+        running, scores = replies[: len(servers)], replies[len(servers) :]
         return [
-            Knowledge(
-                [None if score is None or score < oldest else score for score in scores], running
-            )
-            for scores, running in zip(replies[::2], replies[1::2], strict=True)
+            Knowledge([None if s is None or s < oldest else s for s in found], count)
+            for count, found in zip(running, scores or [[]] * len(servers), strict=True)
         ]
 
     async def remember(self, server: str, links: Sequence[bytes], now: float) -> None:
@@ -188,8 +188,9 @@ class Holdings:
         async def ask(shared: SharedHoldings) -> list[Knowledge]:
             return await shared.look(servers, links, now)
 
-        found = await self._shared(ask) if links else None
-        return found or [self.local.look(server, links, now) for server in servers]
+        return await self._shared(ask) or [
+            self.local.look(server, links, now) for server in servers
+        ]
 
     async def remember(self, server: str, links: Sequence[bytes], now: float) -> None:
         if links:

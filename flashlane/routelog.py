@@ -193,6 +193,7 @@ class RouteLog:
 
 def _add_columns(connection: sqlite3.Connection) -> None:
     """The columns that version 1 lacked, unless another process has just added them."""
+    connection.execute("BEGIN IMMEDIATE")
     there = {row[1] for row in connection.execute("PRAGMA table_info(routes)")}
     for name in _COLUMNS:
         if name not in there:

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,6 +82,12 @@ class Runtime:
         """Wait until backend `name` answers; raises `RuntimeError` with the supervisor's words."""
         client = await asyncio.to_thread(self.supervisor)
         await self._saw_run(name, (await client.ensure(name)).run)
+
+    def may_choose(self, group: str) -> bool:
+        """Whether affinity has any use: `group` or another has several deployments, or it is not
+        in the config."""
+        sizes = Counter(deployment.model_name for deployment in self.deployments)
+        return sizes[group] != 1 or max(sizes.values()) > 1
 
     async def servers(self, deployments: Sequence[Mapping[str, Any]]) -> list[Server]:
         """What stands behind LiteLLM's `deployments` now, in their order."""

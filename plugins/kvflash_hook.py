@@ -13,11 +13,11 @@ from typing import Any
 
 from litellm.integrations.custom_logger import CustomLogger
 
-from flashlane.affinity import Trip, hint_of
+from flashlane.affinity import Measured, Trip, hint_of
 from flashlane.answer import Answer
 from flashlane.flight import Flight, summary_in
 from flashlane.payload import payloads
-from flashlane.prefix import chain_of
+from flashlane.prefix import Chain, chain_of
 from flashlane.request import Kind
 from flashlane.runtime import Runtime, runtime_or_none, sole
 
@@ -37,9 +37,8 @@ class KVFlashHook(CustomLogger):
         flight = state.flights.of(data) if state else None
         if state is None or flight is None or flight.decision is None:
             return data
-        group = flight.decision.group
-        if sum(deployment.model_name == group for deployment in state.deployments) != 1:
-            flight.trip = _trip(flight, group, data, user_api_key_dict)
+        if state.may_choose(flight.decision.group):
+            flight.trip = _trip(flight, flight.decision.group, data, user_api_key_dict)
         return data
 
     async def async_filter_deployments(
@@ -51,12 +50,15 @@ class KVFlashHook(CustomLogger):
         parent_otel_span: Any = None,
     ) -> list[Any]:
         state, flight, trip = _trip_of(request_kwargs or {})
-        if state is None or flight is None or trip is None or len(healthy_deployments) < 2:
+        if state is None or flight is None or trip is None:
+            return healthy_deployments
+        trip.group = model
+        if len(healthy_deployments) < 2:
             return healthy_deployments
         try:
             servers = await state.servers(healthy_deployments)
             different = list({server.label: server for server in servers}.values())
-            placement = await state.affinity.choose(trip, model, different, time.time())
+            placement = await state.affinity.choose(trip, different, time.time())
         except Exception as error:
             log.error("affinity leaves the choice to LiteLLM: %s", type(error).__name__)
             return healthy_deployments
@@ -86,9 +88,8 @@ class KVFlashHook(CustomLogger):
         if state and flight and trip:
             flight.see_payload(response)
             answer = Answer(trip.kind)
-            answer.see(response)
-            answer.add_to(trip.chain)
-            await state.affinity.answered(trip, flight.measured(), time.time())
+            _see(answer, response)
+            await _answered(state, flight, trip, answer)
         return response
 
     async def async_post_call_streaming_iterator_hook(
@@ -102,18 +103,22 @@ class KVFlashHook(CustomLogger):
         answer = Answer(trip.kind)
         try:
             async for chunk in response:
-                for payload in payloads(chunk):
-                    answer.see(payload)
+                _see(answer, chunk)
                 yield chunk
         except Exception:
             await state.affinity.left(trip)
             raise
         except BaseException:
-            # The client left, and with it whoever would wait here. The prompt was processed.
-            state.soon(state.affinity.answered(trip, flight.measured(), time.time()))
+            # The client left, and whoever would wait here with it.
+            processed = flight.first_chunk is not None
+            affinity = state.affinity
+            state.soon(
+                affinity.answered(trip, Measured(), time.time())
+                if processed
+                else affinity.left(trip)
+            )
             raise
-        answer.add_to(trip.chain)
-        await state.affinity.answered(trip, flight.measured(), time.time())
+        await _answered(state, flight, trip, answer)
 
     async def async_post_call_failure_deployment_hook(
         self, request_data: Mapping[str, Any], exception: Exception, call_type: Any
@@ -153,8 +158,25 @@ class KVFlashHook(CustomLogger):
         return {"x-flashlane-placement": placement.encode("ascii", "replace").decode()}
 
 
-def _trip(flight: Flight, group: str, data: Mapping[str, Any], key: Any) -> Trip | None:
-    """The request as affinity sees it; None where its prompt has no beginning to look for."""
+def _see(answer: Answer, chunk: object) -> None:
+    try:
+        for payload in payloads(chunk):
+            answer.see(payload)
+    except Exception as error:
+        log.error("affinity cannot read an answer: %s", type(error).__name__)
+
+
+async def _answered(state: Runtime, flight: Flight, trip: Trip, answer: Answer) -> None:
+    """Learn from a whole answer. An error here must not cost the client what is ready for it."""
+    try:
+        answer.add_to(trip.chain)
+        await state.affinity.answered(trip, flight.measured(), time.time())
+    except Exception as error:
+        log.error("affinity learns nothing from an answer: %s", type(error).__name__)
+
+
+def _trip(flight: Flight, group: str, data: Mapping[str, Any], key: Any) -> Trip:
+    """The request as affinity sees it; with an empty chain it is counted, and no more."""
     extra = data.get("extra_body")
     body = {**data, **(extra if isinstance(extra, Mapping) else {})}
     kind: Kind = flight.endpoint  # type: ignore[assignment]
@@ -162,11 +184,10 @@ def _trip(flight: Flight, group: str, data: Mapping[str, Any], key: Any) -> Trip
         chain = chain_of(body, kind)
     except Exception as error:
         log.error("affinity cannot read a request: %s", type(error).__name__)
-        return None
-    if chain is None:
-        return None
+        chain = None
     owner = str(getattr(key, "api_key", None) or "")
-    return Trip(flight.flight_id, kind, group, chain, hint_of(owner, body.get("prompt_cache_key")))
+    hint = hint_of(owner, body.get("prompt_cache_key"))
+    return Trip(flight.flight_id, kind, group, chain or Chain(), hint)
 
 
 def _trip_of(data: Mapping[str, Any]) -> tuple[Runtime | None, Flight | None, Trip | None]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from flashlane.affinity import Affinity, Measured, Server, Trip, hint_of
 from flashlane.config import AffinityConfig
-from flashlane.prefix import chain_of
+from flashlane.prefix import Chain, chain_of
 
 DOCUMENT = "The harbour opened in 1901 and closed in 1950. " * 100
 A, B = (Server(label, label, slots=2, prefill_tokens_per_s=100.0) for label in "ab")
@@ -31,7 +31,8 @@ class Played:
 
     def choose(self, on: Trip, *servers: Server, group: str = "g") -> tuple[str, ...]:
         self.now += 1
-        chosen = asyncio.run(self.affinity.choose(on, group, servers or (A, B), self.now))
+        on.group = group
+        chosen = asyncio.run(self.affinity.choose(on, servers or (A, B), self.now))
         self.reason = chosen.reason
         return chosen.labels
 
@@ -151,6 +152,14 @@ def test_estimates_follow_what_engines_count() -> None:
         played.serve(trip(), B, prompt_tokens=2 * TOKENS)
     assert played.choose(trip()) == ("b",)
     assert f"of {2 * TOKENS} tokens held" in played.reason.text
+
+
+def test_a_request_without_a_beginning_is_counted() -> None:
+    played = Played()
+    for number in range(3):
+        played.choose(Trip(f"{number}", "completion", "g", Chain()), A)
+    (found,) = asyncio.run(played.affinity.holdings.look(["a"], [], played.now))
+    assert found.in_flight == 3
 
 
 def test_a_cache_key_is_a_hint_of_its_owner_alone() -> None:
