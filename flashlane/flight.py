@@ -18,6 +18,8 @@ FLIGHT_KEY = "flashlane_flight"
 METADATA_KEYS = ("litellm_metadata", "metadata")
 """Where LiteLLM keeps what its hooks and logs share: the first for Anthropic and Responses."""
 _MAX_FLIGHTS = 10_000
+_MAX_LANDED = 256
+"""LiteLLM's log event may write a record before the last hooks have run."""
 
 
 @dataclass
@@ -206,6 +208,7 @@ class Flights:
     def __init__(self, limit: int = _MAX_FLIGHTS) -> None:
         self._limit = limit
         self._flights: OrderedDict[str, Flight] = OrderedDict()
+        self._landed: OrderedDict[str, Flight] = OrderedDict()
 
     def begin(self, flight: Flight) -> None:
         self._flights[flight.flight_id] = flight
@@ -219,11 +222,20 @@ class Flights:
         """The flight of a hook's request data or keyword arguments, while it is in the air."""
         return self.get(flight_id_in(data))
 
+    def seen(self, data: Mapping[str, Any]) -> Flight | None:
+        """The same, also for some time after its end."""
+        flight_id = flight_id_in(data)
+        landed = self._landed.get(flight_id) if isinstance(flight_id, str) else None
+        return self.get(flight_id) or landed
+
     def end(self, flight: Flight) -> bool:
         """Take `flight` out; False when it had ended before."""
         first = not flight.ended
         flight.ended = True
         self._flights.pop(flight.flight_id, None)
+        self._landed[flight.flight_id] = flight
+        while len(self._landed) > _MAX_LANDED:
+            self._landed.popitem(last=False)
         return first
 
     def __len__(self) -> int:

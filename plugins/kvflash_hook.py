@@ -192,7 +192,7 @@ def _trip(flight: Flight, group: str, data: Mapping[str, Any], key: Any) -> Trip
 
 def _trip_of(data: Mapping[str, Any]) -> tuple[Runtime | None, Flight | None, Trip | None]:
     state = runtime_or_none()
-    flight = state.flights.of(data) if state else None
+    flight = state.flights.seen(data) if state else None
     return state, flight, flight.trip if flight else None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flashlane.decision import Decision, Reason
-from flashlane.flight import Flight
+from flashlane.flight import FLIGHT_KEY, Flight, Flights
 from flashlane.routelog import RouteLog, RouteRecord
 
 
@@ -111,3 +111,16 @@ def test_a_flight_says_why_it_went_where_it_went() -> None:
     assert copied["tags"] == ["x", "lane:direct"]
     done = flight.record("ok", "", store_text=False)
     assert (done.reasons, done.placement) == ("unsure,prefix_held", "left: 0 ms wait")
+
+
+def test_a_flight_is_found_for_a_while_after_its_end() -> None:
+    flights = Flights()
+    flight = Flight("a", "a", "", "chat", "local", stream=False)
+    data = {"metadata": {FLIGHT_KEY: "a"}}
+    flights.begin(flight)
+    assert flights.of(data) is flights.seen(data) is flight
+    assert flights.end(flight) and not flights.end(flight)
+    assert flights.of(data) is None and flights.seen(data) is flight
+    for number in range(1000):
+        flights.end(Flight(f"{number}", "", "", "chat", "local", stream=False))
+    assert flights.seen(data) is None
