@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from flashlane.affinity import Affinity, Server
-from flashlane.backends.channel import BackendStatus, ControlError
+from flashlane.backends.channel import BackendStatus
 from flashlane.backends.control import Client, connect_or_start
 from flashlane.config import (
     FlashlaneConfig,
@@ -91,7 +91,10 @@ class Runtime:
 
     async def servers(self, deployments: Sequence[Mapping[str, Any]]) -> list[Server]:
         """What stands behind LiteLLM's `deployments` now, in their order."""
-        statuses = await self._statuses()
+        bases = [
+            (deployment.get("litellm_params") or {}).get("api_base") for deployment in deployments
+        ]
+        statuses = await self._statuses() if any(map(self.backend_of, bases)) else {}
         for name, status in statuses.items():
             await self._saw_run(name, status.run)
         return [self.server_of(deployment, statuses) for deployment in deployments]
@@ -129,13 +132,15 @@ class Runtime:
         )
 
     async def _statuses(self) -> dict[str, BackendStatus]:
-        """What the supervisor says of each backend; nothing before it was asked to start one."""
-        client = self._client
-        if client is None:
-            return {}
+        """What the supervisor says of each backend; nothing where it does not answer soon."""
+
+        async def ask() -> tuple[BackendStatus, ...]:
+            client = await asyncio.to_thread(self.supervisor)
+            return await client.status_async()
+
         try:
-            found = await asyncio.wait_for(client.status_async(), _STATUS_LIMIT_S)
-        except (ControlError, OSError, asyncio.TimeoutError) as error:
+            found = await asyncio.wait_for(ask(), _STATUS_LIMIT_S)
+        except (RuntimeError, OSError, asyncio.TimeoutError) as error:
             log.warning("the supervisor did not say which backends run: %s", error)
             return {}
         return {status.name: status for status in found}
