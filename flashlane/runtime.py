@@ -141,7 +141,8 @@ class Runtime:
         try:
             found = await asyncio.wait_for(ask(), _STATUS_LIMIT_S)
         except (RuntimeError, OSError, asyncio.TimeoutError) as error:
-            log.warning("the supervisor did not say which backends run: %s", error)
+            reason = str(error) or type(error).__name__
+            log.warning("the supervisor did not say which backends run: %s", reason)
             return {}
         return {status.name: status for status in found}
 
