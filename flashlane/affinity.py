@@ -7,7 +7,7 @@ how many tokens it found, and what it says overrules what was remembered.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flashlane.config import AffinityConfig
@@ -80,7 +80,7 @@ class Measured:
 class _Pace:
     """What was learned of one deployment, over all its runs: running means."""
 
-    prefill_tokens_per_s: float
+    prefill_tokens_per_s: float | None = None
     busy_ms: float | None = None
     tokens_per_estimate: float | None = None
     trust: float = 1.0
@@ -109,8 +109,14 @@ class Affinity:
         keys = _keys(trip)
         known = await self.holdings.look([server.id for server in servers], keys, now)
         paces = [self._pace(server) for server in servers]
-        scales = [p.tokens_per_estimate for p in paces if p.tokens_per_estimate is not None]
-        scale = sum(scales) / len(scales) if scales else 1.0
+        scale = _average(pace.tokens_per_estimate for pace in paces) or 1.0
+        # Who has answered nothing yet is thought to be like the others.
+        usual_speed = _average(pace.prefill_tokens_per_s for pace in paces)
+        usual_ms = _average(pace.busy_ms for pace in paces)
+        speeds = [
+            pace.prefill_tokens_per_s or usual_speed or server.prefill_tokens_per_s
+            for pace, server in zip(paces, servers, strict=True)
+        ]
         beliefs = [_belief(trip, found, scale) for found in known]
         hinted = _last_hinted(trip, known)
         prompt_tokens = max(1, round(scale * trip.prompt_estimate))
@@ -120,15 +126,13 @@ class Affinity:
                 held_tokens=belief.tokens if belief else 0,
                 in_flight=found.in_flight,
                 slots=server.slots,
-                expected_ms=1000.0 * prompt_tokens / pace.prefill_tokens_per_s
-                if pace.busy_ms is None
-                else pace.busy_ms,
-                prefill_tokens_per_s=pace.prefill_tokens_per_s,
+                expected_ms=pace.busy_ms or usual_ms or 1000.0 * prompt_tokens / speed,
+                prefill_tokens_per_s=speed,
                 trust=pace.trust,
                 hinted=number == hinted,
             )
-            for number, (server, found, pace, belief) in enumerate(
-                zip(servers, known, paces, beliefs, strict=True)
+            for number, (server, found, pace, belief, speed) in enumerate(
+                zip(servers, known, paces, beliefs, speeds, strict=True)
             )
         ]
         trip.beliefs = {
@@ -176,7 +180,7 @@ class Affinity:
         await self.holdings.forget(server_id)
 
     def _pace(self, server: Server) -> _Pace:
-        return self._paces.setdefault(server.label, _Pace(server.prefill_tokens_per_s))
+        return self._paces.setdefault(server.label, _Pace())
 
     def _learn(self, pace: _Pace, trip: Trip, measured: Measured) -> None:
         tokens, ms = measured.processed_tokens, measured.prefill_ms
@@ -187,6 +191,12 @@ class Affinity:
         if measured.prompt_tokens and trip.prompt_estimate >= _MEASURABLE_TOKENS:
             scale = measured.prompt_tokens / trip.prompt_estimate
             pace.tokens_per_estimate = _mean(pace.tokens_per_estimate, scale)
+
+
+def _average(values: Iterable[float | None]) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _mean(before: float | None, value: float) -> float:

@@ -127,6 +127,16 @@ def test_queues_are_weighed_with_what_answers_took() -> None:
     assert "1 queued x 4000 ms / 2 slots" in played.reason.text
 
 
+def test_who_has_answered_nothing_is_thought_to_be_like_the_others() -> None:
+    played = Played()
+    told = {"processed_tokens": 1180, "prefill_ms": 118_000.0, "busy_ms": 118_000.0}
+    on = trip()
+    played.choose(on)
+    played.serve(on, B, **told)
+    assert played.choose(trip()) == ("b",)
+    assert "a: 0 ms wait + 117900 ms prefill" in played.reason.text
+
+
 def test_a_failed_attempt_goes_to_the_other_server_next() -> None:
     played = Played()
     played.serve(trip(), B)

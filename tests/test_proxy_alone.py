@@ -311,10 +311,10 @@ def test_a_cache_key_keeps_unknown_prompts_together(alone: Alone, redis_server: 
 
 
 def test_a_killed_backend_loses_its_entries_and_no_request(alone: Alone, redis_server: Any) -> None:
-    whole = Conversation(alone, f"Shared. {DOCUMENT[:2000]}")
+    whole = Conversation(alone, f"Shared. {DOCUMENT[:2500]}")
     victim = whole.turn("Begin.").deployment
     other = ({"left", "right"} - {victim}).pop()
-    streamed, idle = (Conversation(alone, f"Shared. {DOCUMENT[:2000]}") for _ in range(2))
+    streamed, idle = (Conversation(alone, f"Shared. {DOCUMENT[:2500]}") for _ in range(2))
     assert [chat.turn(ask).deployment for chat, ask in ((streamed, "Go."), (idle, "Tell."))] == [
         victim,
         victim,
@@ -324,8 +324,8 @@ def test_a_killed_backend_loses_its_entries_and_no_request(alone: Alone, redis_s
         (pid,) = [backend.pid for backend in lease.status() if backend.name == victim]
         with ThreadPoolExecutor(2) as pool:
             ends = [
-                pool.submit(whole.turn, f"More: {DOCUMENT[:2500]}"),
-                pool.submit(streamed.turn, f"Else: {DOCUMENT[:2500]}", stream=True),
+                pool.submit(whole.turn, f"More: {DOCUMENT[:1500]}"),
+                pool.submit(streamed.turn, f"Else: {DOCUMENT[:1500]}", stream=True),
             ]
             _wait_busy(alone, victim)
             assert pid is not None
