@@ -145,6 +145,8 @@ def alone(
         **os.environ,
         "LITELLM_MASTER_KEY": "sk-unused-master-key",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        # uvicorn ends a worker that imports for longer than this; a busy machine needs minutes.
+        "TIMEOUT_WORKER_HEALTHCHECK": "120",
         "WITNESS_FILE": str(folder / "witness.jsonl"),
         "PYTHONUNBUFFERED": "1",
     }
