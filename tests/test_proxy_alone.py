@@ -313,11 +313,11 @@ def test_a_cache_key_keeps_unknown_prompts_together(alone: Alone, redis_server: 
 
 
 def test_a_killed_backend_loses_its_entries_and_no_request(alone: Alone, redis_server: Any) -> None:
-    whole = Conversation(alone, f"Shared. {DOCUMENT[:2500]}")
-    victim = whole.turn("Begin.").deployment
+    first = Conversation(alone, f"Shared. {DOCUMENT[:2500]}")
+    victim = first.turn("Begin.").deployment
     other = ({"left", "right"} - {victim}).pop()
-    streamed, idle = (Conversation(alone, f"Shared. {DOCUMENT[:2500]}") for _ in range(2))
-    assert [chat.turn(ask).deployment for chat, ask in ((streamed, "Go."), (idle, "Tell."))] == [
+    second, idle = (Conversation(alone, f"Shared. {DOCUMENT[:2500]}") for _ in range(2))
+    assert [chat.turn(ask).deployment for chat, ask in ((second, "Go."), (idle, "Tell."))] == [
         victim,
         victim,
     ]
@@ -326,15 +326,15 @@ def test_a_killed_backend_loses_its_entries_and_no_request(alone: Alone, redis_s
         (pid,) = [backend.pid for backend in lease.status() if backend.name == victim]
         with ThreadPoolExecutor(2) as pool:
             ends = [
-                pool.submit(whole.turn, f"More: {DOCUMENT[:1500]}"),
-                pool.submit(streamed.turn, f"Else: {DOCUMENT[:1500]}", stream=True),
+                pool.submit(first.turn, f"More: {DOCUMENT[:1500]}"),
+                pool.submit(second.turn, f"Else: {DOCUMENT[:1500]}"),
             ]
             _wait_busy(alone, victim)
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
             assert [end.result().deployment for end in ends] == [other, other]
         assert lease.ensure_sync(victim).pid != pid
-        for chat in (idle, whole, streamed):
+        for chat in (idle, first, second):
             record = chat.turn("Go on.")
             assert record.deployment == other and "prefix_held" in record.reasons
     finally:
