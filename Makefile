@@ -9,10 +9,11 @@ BACKEND ?= cpu
 setup: $(VENV)/.dev tools
 	$(BIN)/python -m flashlane.setup
 
-# Installs the build tools where that is possible without asking: as root on Debian.
+# Installs these programs where that is possible without asking: as root on Debian.
+TOOLS = cmake:cmake g++:g++ patch:patch ninja:ninja-build
 tools:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  for t in cmake:cmake g++:g++ patch:patch ninja:ninja-build; do \
+	  for t in $(TOOLS); do \
 	    command -v $${t%%:*} >/dev/null || want="$$want $${t##*:}"; done; \
 	  [ -z "$$want" ] || { echo "installing$$want"; apt-get update -qq && apt-get install -y -qq $$want >/dev/null; }; \
 	fi
@@ -44,6 +45,7 @@ serve: setup
 demo: setup
 	$(BIN)/python -m flashlane.demo
 
+test: TOOLS += redis-server:redis-server
 test: setup
 	$(BIN)/python -m pytest
 

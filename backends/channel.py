@@ -46,13 +46,14 @@ class Request(_Message):
 
 
 class BackendStatus(_Message):
-    """What a backend does now. `pid` is None while no process runs."""
+    """What a backend does now. `pid` is None while no process runs; `run` names the process."""
 
     name: str
     state: State
     base_url: str
     model: str
     pid: int | None = None
+    run: str = ""
     starts: int = 0
     error: str | None = None
 

@@ -44,6 +44,7 @@ class Endpoint:
     base_url: str
     pid: int
     model: str
+    run: str
 
 
 def connect_or_start(config_path: Path, *, lease_grace_s: float = 10.0) -> Client:
@@ -73,17 +74,7 @@ class Client:
 
     async def ensure(self, backend: str) -> Endpoint:
         """Wait until `backend` answers, started first if need be. Raises `ControlError`."""
-        request = Request(cmd="ensure", backend=backend)
-        if not self._lease_holds():
-            await asyncio.to_thread(self.connect)
-        try:
-            return _endpoint(await self._ask(request, _ENSURE_S))
-        except OSError:
-            await asyncio.to_thread(self.connect)
-        try:
-            return _endpoint(await self._ask(request, _ENSURE_S))
-        except OSError as error:
-            raise ControlError(_LOST) from error
+        return _endpoint(await self._call_async(Request(cmd="ensure", backend=backend), _ENSURE_S))
 
     def ensure_sync(self, backend: str) -> Endpoint:
         """`ensure`, for callers without an event loop."""
@@ -91,6 +82,10 @@ class Client:
 
     def status(self) -> tuple[BackendStatus, ...]:
         return self._call(Request(cmd="status"), _ANSWER_S).backends
+
+    async def status_async(self) -> tuple[BackendStatus, ...]:
+        """`status`, for an event loop. Raises `ControlError`."""
+        return (await self._call_async(Request(cmd="status"), _ANSWER_S)).backends
 
     def supervisor_pid(self) -> int:
         return self._call(Request(cmd="status"), _ANSWER_S).pid or 0
@@ -234,6 +229,18 @@ class Client:
                 time.sleep(_POLL_S)
         raise AssertionError
 
+    async def _call_async(self, request: Request, limit_s: float) -> Reply:
+        if not self._lease_holds():
+            await asyncio.to_thread(self.connect)
+        try:
+            return await self._ask(request, limit_s)
+        except OSError:
+            await asyncio.to_thread(self.connect)
+        try:
+            return await self._ask(request, limit_s)
+        except OSError as error:
+            raise ControlError(_LOST) from error
+
     async def _ask(self, request: Request, limit_s: float) -> Reply:
         reader, writer = await asyncio.open_unix_connection(
             self._place.socket, limit=channel.LINE_LIMIT_BYTES
@@ -299,4 +306,4 @@ def _checked(reply: Reply) -> Reply:
 
 def _endpoint(reply: Reply) -> Endpoint:
     found = reply.backends[0]
-    return Endpoint(found.base_url, found.pid or 0, found.model)
+    return Endpoint(found.base_url, found.pid or 0, found.model, found.run)

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import psutil
@@ -71,6 +72,7 @@ class ServerProcess:
         self.state: State = "stopped"
         self.error: str | None = None
         self.starts = 0
+        self.run = ""
         self.last_used = time.monotonic()
         self.waiting = 0
         self._limits = limits
@@ -97,6 +99,7 @@ class ServerProcess:
             base_url=self.config.base_url,
             model=self.config.model,
             pid=self.pid,
+            run=self.run if self._process is not None else "",
             starts=self.starts,
             error=self.error,
         )
@@ -213,6 +216,7 @@ class ServerProcess:
         finally:
             os.close(sink)
         self.starts += 1
+        self.run = uuid4().hex
         self._on_change()
         try:
             await self._until_ready(begin)

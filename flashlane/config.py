@@ -132,6 +132,16 @@ class PolicyConfig(_Section):
     min_saving_ms: Annotated[float, Field(ge=0)] = 500.0
 
 
+class AffinityConfig(_Section):
+    """What is remembered of which deployment holds which prompt, and when it decides."""
+
+    max_links: Annotated[int, Field(ge=1)] = 20_000
+    """Beginnings of prompts remembered for each server, about one for 128 tokens."""
+    ttl_s: Annotated[float, Field(ge=1)] = 3600.0
+    min_saving_ms: Annotated[float, Field(ge=0)] = 500.0
+    """A beginning of less than half the prompt decides only from this saving on."""
+
+
 class RouteLogConfig(_Section):
     """Where route records go; `store_text` adds the ask's text to them."""
 
@@ -149,6 +159,7 @@ class FlashlaneConfig(_Section):
     compressor: str | None = None
     """The backend that compresses for lanes whose engines are not flashlane's."""
     policy: PolicyConfig = PolicyConfig()
+    affinity: AffinityConfig = AffinityConfig()
     route_log: RouteLogConfig = RouteLogConfig()
 
 

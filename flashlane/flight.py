@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flashlane.decision import Decision
+from flashlane.affinity import Measured, Trip
+from flashlane.decision import Decision, Reason
+from flashlane.payload import as_mapping, get, payloads
 from flashlane.routelog import RouteRecord, Status
 
 FLIGHT_KEY = "flashlane_flight"
@@ -17,6 +18,8 @@ FLIGHT_KEY = "flashlane_flight"
 METADATA_KEYS = ("litellm_metadata", "metadata")
 """Where LiteLLM keeps what its hooks and logs share: the first for Anthropic and Responses."""
 _MAX_FLIGHTS = 10_000
+_MAX_LANDED = 256
+"""LiteLLM's log event may write a record before the last hooks have run."""
 
 
 @dataclass
@@ -42,28 +45,98 @@ class Flight:
     deployment: str = ""
     cost: float | None = None
     ended: bool = False
+    trip: Trip | None = None
+    placement: Reason | None = None
+    _summary: dict[str, Any] = field(default_factory=dict)
+    _spent: dict[str, Any] = field(default_factory=dict)
+
+    def announce(self, decision: Decision, metadata: dict[str, Any]) -> None:
+        """Leave the decision where headers, spend metadata and tags of LiteLLM take it from."""
+        self.decision = decision
+        self._summary = metadata["flashlane"] = decision.to_json(with_ask=False)
+        self._spent = {
+            "lane": decision.lane,
+            "reasons": decision.reason_codes,
+            "keep_ratio": decision.keep_ratio,
+        }
+        spend = metadata.get("spend_logs_metadata")
+        metadata["spend_logs_metadata"] = {
+            **(spend if isinstance(spend, dict) else {}),
+            "flashlane": self._spent,
+        }
+        tags = metadata.get("tags")
+        metadata["tags"] = [*(tags if isinstance(tags, list) else []), f"lane:{decision.lane}"]
+
+    def placed(self, reason: Reason) -> None:
+        """Say why the request goes to the deployment it goes to, in the place of an earlier try's.
+
+        LiteLLM has copied the metadata by now, but not the dicts in it.
+        """
+        self.placement = reason
+        self._summary["placement"] = reason.text
+        if self.decision is not None:
+            decision = replace(self.decision, reasons=(*self.decision.reasons, reason))
+            self._summary["reasons"] = decision.to_json(with_ask=False)["reasons"]
+            self._spent["reasons"] = decision.reason_codes
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Tokens that the engine read of the prompt, in its cache or not."""
+        if self.timings.get("prompt_n") is not None:
+            return int(self.timings["prompt_n"]) + int(self.timings.get("cache_n") or 0)
+        return _first_int(self.usage, "prompt_tokens", "input_tokens")
+
+    @property
+    def reused_tokens(self) -> int | None:
+        """Tokens of the prompt that were in the engine's cache."""
+        details = as_mapping(self.usage.get("prompt_tokens_details"))
+        for values, name in (
+            (as_mapping(self.timings.get("kvflash")), "restored_tokens"),
+            (self.timings, "cache_n"),
+            (details, "cached_tokens"),
+            (self.usage, "cache_read_input_tokens"),
+        ):
+            if values.get(name) is not None:
+                return int(values[name])
+        return None
+
+    def measured(self) -> Measured:
+        """What the answer told. What a shortened prompt found says nothing of the whole one."""
+        pflash = as_mapping(self.timings.get("pflash"))
+        original = pflash.get("original_tokens")
+        shortened = original is not None and original != pflash.get("kept_tokens")
+        busy_ms = 1000.0 * (time.monotonic() - self.started)
+        if self.timings.get("prompt_ms") is not None:
+            busy_ms = self.timings["prompt_ms"] + (self.timings.get("predicted_ms") or 0.0)
+        return Measured(
+            prompt_tokens=original or self.prompt_tokens,
+            reused_tokens=None if shortened else self.reused_tokens,
+            processed_tokens=self.timings.get("prompt_n"),
+            prefill_ms=self.timings.get("prompt_ms"),
+            busy_ms=busy_ms,
+        )
 
     def see_chunk(self, chunk: object) -> None:
         """Take time to first token, timings and usage from one streamed chunk."""
         self.last_chunk = time.monotonic()
         if self.first_chunk is None:
             self.first_chunk = self.last_chunk
-        for payload in _payloads(chunk):
+        for payload in payloads(chunk):
             self.see_payload(payload)
 
     def see_payload(self, payload: object) -> None:
         """Take timings and usage from a response, or from a part of one, of any API."""
-        timings = _get(payload, "timings")
+        timings = get(payload, "timings")
         if isinstance(timings, Mapping):
             self.timings.update(timings)
-        usage = _as_mapping(_get(payload, "usage"))
+        usage = as_mapping(get(payload, "usage"))
         if usage:
             self.usage.update({k: v for k, v in usage.items() if v is not None})
         for inner in ("response", "message"):  # Responses' and Anthropic's stream events
-            value = _get(payload, inner)
+            value = get(payload, inner)
             if value is not None and value is not payload:
                 for key in ("timings", "usage"):
-                    part = _as_mapping(_get(value, key))
+                    part = as_mapping(get(value, key))
                     if part:
                         target = self.timings if key == "timings" else self.usage
                         target.update({k: v for k, v in part.items() if v is not None})
@@ -72,9 +145,7 @@ class Flight:
         """The finished record of this flight."""
         decision, timings = self.decision, self.timings
         pflash = timings.get("pflash") or {}
-        prompt = _first_int(self.usage, "prompt_tokens", "input_tokens")
-        if timings.get("prompt_n") is not None:
-            prompt = int(timings["prompt_n"]) + int(timings.get("cache_n") or 0)
+        prompt = self.prompt_tokens
         ttft_ms = timings.get("prompt_ms")
         if self.stream:
             first = self.first_chunk
@@ -84,8 +155,9 @@ class Flight:
         )
         # A compressed prompt whose engine's report was lost on the way: its length is not known.
         original = None if decision and decision.lane == "pflash" and not pflash else prompt
-        details = _as_mapping(self.usage.get("prompt_tokens_details"))
-        cached = timings.get("cache_n", details.get("cached_tokens"))
+        reasons = [decision.reason_codes] if decision else []
+        if self.placement:
+            reasons.append(self.placement.code)
         return RouteRecord(
             request_id=self.request_id,
             time=self.wall,
@@ -97,7 +169,8 @@ class Flight:
             lane=decision.lane if decision else "",
             exact=decision.exact if decision else None,
             keep_ratio=decision.keep_ratio if decision else None,
-            reasons=decision.reason_codes if decision else "",
+            reasons=",".join(reasons),
+            placement=self.placement.text if self.placement else "",
             stream=self.stream,
             estimated_tokens=decision.estimated_tokens if decision else None,
             prompt_tokens=prompt,
@@ -112,7 +185,7 @@ class Flight:
             decode_tokens_per_s=timings.get(
                 "predicted_per_second", self._arrival_tokens_per_s(completed)
             ),
-            cached_tokens=cached,
+            cached_tokens=self.reused_tokens,
             draft_tokens=timings.get("draft_n"),
             draft_accepted=timings.get("draft_n_accepted"),
             cost=self.cost,
@@ -135,6 +208,7 @@ class Flights:
     def __init__(self, limit: int = _MAX_FLIGHTS) -> None:
         self._limit = limit
         self._flights: OrderedDict[str, Flight] = OrderedDict()
+        self._landed: OrderedDict[str, Flight] = OrderedDict()
 
     def begin(self, flight: Flight) -> None:
         self._flights[flight.flight_id] = flight
@@ -148,11 +222,20 @@ class Flights:
         """The flight of a hook's request data or keyword arguments, while it is in the air."""
         return self.get(flight_id_in(data))
 
+    def seen(self, data: Mapping[str, Any]) -> Flight | None:
+        """The same, also for some time after its end."""
+        flight_id = flight_id_in(data)
+        landed = self._landed.get(flight_id) if isinstance(flight_id, str) else None
+        return self.get(flight_id) or landed
+
     def end(self, flight: Flight) -> bool:
         """Take `flight` out; False when it had ended before."""
         first = not flight.ended
         flight.ended = True
         self._flights.pop(flight.flight_id, None)
+        self._landed[flight.flight_id] = flight
+        while len(self._landed) > _MAX_LANDED:
+            self._landed.popitem(last=False)
         return first
 
     def __len__(self) -> int:
@@ -169,16 +252,14 @@ def flight_id_in(data: Mapping[str, Any]) -> object:
     return None
 
 
-def _get(payload: object, key: str) -> object:
-    return payload.get(key) if isinstance(payload, Mapping) else getattr(payload, key, None)
-
-
-def _as_mapping(value: object) -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    dump = getattr(value, "model_dump", None)
-    dumped = dump() if callable(dump) else None
-    return dumped if isinstance(dumped, dict) else {}
+def summary_in(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What `Flight.announce` left in a request's metadata; empty where there is nothing."""
+    for key in METADATA_KEYS:
+        metadata = data.get(key)
+        if isinstance(metadata, Mapping) and isinstance(metadata.get("flashlane"), dict):
+            found: dict[str, Any] = metadata["flashlane"]
+            return found
+    return {}
 
 
 def _first_int(values: Mapping[str, Any], *names: str) -> int | None:
@@ -186,18 +267,3 @@ def _first_int(values: Mapping[str, Any], *names: str) -> int | None:
         if isinstance(values.get(name), int):
             return int(values[name])
     return None
-
-
-def _payloads(chunk: object) -> list[object]:
-    """A chunk as objects: LiteLLM hands on models, or raw server-sent events of other APIs."""
-    if not isinstance(chunk, (bytes, str)):
-        return [chunk]
-    text = chunk.decode("utf-8", "replace") if isinstance(chunk, bytes) else chunk
-    found: list[object] = []
-    for line in text.splitlines():
-        if line.startswith("data:") and '"' in line:
-            try:
-                found.append(json.loads(line[5:]))
-            except ValueError:
-                continue
-    return found

@@ -22,7 +22,7 @@ Status = Literal["ok", "disconnected", "error", "refused"]
 _RANK: dict[str, int] = {"refused": 0, "error": 1, "disconnected": 2, "ok": 3}
 """How good an end is; of two ends of one request the better one stands."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class RouteRecord:
     exact: bool | None = None
     keep_ratio: float | None = None
     reasons: str = ""
+    placement: str = ""
+    """Why this deployment of the group, with the arithmetic; empty where there was no choice."""
     stream: bool = False
     estimated_tokens: int | None = None
     prompt_tokens: int | None = None
@@ -172,7 +174,7 @@ class RouteLog:
         connection.execute("PRAGMA synchronous = NORMAL")
         columns = ", ".join(f'"{name}" {_TYPES.get(name, "TEXT")}' for name in _COLUMNS)
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
+        if version not in (0, 1, SCHEMA_VERSION):
             connection.close()
             raise sqlite3.DatabaseError(
                 f"{self.path} has route log schema {version}, this version reads "
@@ -182,6 +184,18 @@ class RouteLog:
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS routes (rank INTEGER NOT NULL, {columns})"
             )
+            if version == 1:
+                _add_columns(connection)
             connection.execute("CREATE INDEX IF NOT EXISTS routes_time ON routes (time)")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         return connection
+
+
+def _add_columns(connection: sqlite3.Connection) -> None:
+    """The columns that version 1 lacked, unless another process has just added them."""
+    connection.execute("BEGIN IMMEDIATE")
+    there = {row[1] for row in connection.execute("PRAGMA table_info(routes)")}
+    for name in _COLUMNS:
+        if name not in there:
+            kind = _TYPES.get(name, "TEXT NOT NULL DEFAULT ''")
+            connection.execute(f'ALTER TABLE routes ADD COLUMN "{name}" {kind}')

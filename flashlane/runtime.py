@@ -10,22 +10,38 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from flashlane.affinity import Affinity
+from flashlane.affinity import Affinity, Server
+from flashlane.backends.channel import BackendStatus
 from flashlane.backends.control import Client, connect_or_start
-from flashlane.config import FlashlaneConfig, backend_for_api_base, load_config, load_litellm
+from flashlane.config import (
+    FlashlaneConfig,
+    backend_for_api_base,
+    is_loopback,
+    load_config,
+    load_litellm,
+)
 from flashlane.flight import Flight, Flights
+from flashlane.holdings import RedisCache
 from flashlane.paths import state_dir
 from flashlane.routelog import RouteLog, Status
+from flashlane.router import DEFAULT_PREFILL_TOKENS_PER_S
 
 log = logging.getLogger("flashlane")
 
 _COST_WAIT_S = 5.0
 """How long a finished request waits for LiteLLM's own log event, which carries the cost."""
+
+_STATUS_LIMIT_S = 0.5
+_FOREIGN_SLOTS = 8
+"""Requests that an engine which is not ours runs at once, where its deployment does not say."""
 
 T = TypeVar("T")
 _hooks: dict[str, object] = {}
@@ -41,7 +57,7 @@ class Runtime:
         self.config: FlashlaneConfig = load_config(config_path)
         self.deployments = tuple(load_litellm(config_path))
         self.flights = Flights()
-        self.affinity = Affinity()
+        self.affinity = Affinity(self.config.affinity, _litellm_redis)
         settings = self.config.route_log
         self.route_log = RouteLog(
             Path(settings.sqlite) if settings.sqlite else state_dir() / "routes.sqlite",
@@ -50,6 +66,7 @@ class Runtime:
         self._client: Client | None = None
         self._client_lock = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._runs: dict[str, str] = {}
 
     def backend_of(self, api_base: str | None) -> str | None:
         return backend_for_api_base(self.config, api_base) if api_base else None
@@ -64,7 +81,77 @@ class Runtime:
     async def ensure_backend(self, name: str) -> None:
         """Wait until backend `name` answers; raises `RuntimeError` with the supervisor's words."""
         client = await asyncio.to_thread(self.supervisor)
-        await client.ensure(name)
+        await self._saw_run(name, (await client.ensure(name)).run)
+
+    def may_choose(self, group: str) -> bool:
+        """Whether affinity has any use: `group` or another has several deployments, or it is not
+        in the config."""
+        sizes = Counter(deployment.model_name for deployment in self.deployments)
+        return sizes[group] != 1 or max(sizes.values()) > 1
+
+    async def servers(self, deployments: Sequence[Mapping[str, Any]]) -> list[Server]:
+        """What stands behind LiteLLM's `deployments` now, in their order."""
+        bases = [
+            (deployment.get("litellm_params") or {}).get("api_base") for deployment in deployments
+        ]
+        statuses = await self._statuses() if any(map(self.backend_of, bases)) else {}
+        for name, status in statuses.items():
+            await self._saw_run(name, status.run)
+        return [self.server_of(deployment, statuses) for deployment in deployments]
+
+    def server_of(
+        self, deployment: Mapping[str, Any], statuses: Mapping[str, BackendStatus] | None = None
+    ) -> Server:
+        """The server of one LiteLLM deployment, by its `litellm_params` and `model_info`.
+
+        Of a backend that the supervisor started, each run is a server of its own.
+        """
+        params, info = deployment.get("litellm_params") or {}, deployment.get("model_info") or {}
+        base = params.get("api_base")
+        name = self.backend_of(base)
+        if name is not None:
+            backend = self.config.backends[name]
+            status = (statuses or {}).get(name)
+            return Server(
+                id=f"{name}@{self._runs.get(name, '')}",
+                label=name,
+                slots=backend.slots,
+                prefill_tokens_per_s=backend.speeds.prefill_tokens_per_s
+                or DEFAULT_PREFILL_TOKENS_PER_S,
+                ready=status is None or status.state in ("ready", "stopped"),
+            )
+        parts = urlsplit(base or "")
+        label = parts.netloc.rpartition("@")[2] or str(info.get("id") or "")
+        slots = params.get("max_parallel_requests")
+        return Server(
+            # Another host's loopback is another server.
+            id=f"{socket.gethostname()}/{label}" if is_loopback(parts.hostname or "") else label,
+            label=label,
+            slots=slots if isinstance(slots, int) and slots > 0 else _FOREIGN_SLOTS,
+            prefill_tokens_per_s=DEFAULT_PREFILL_TOKENS_PER_S,
+        )
+
+    async def _statuses(self) -> dict[str, BackendStatus]:
+        """What the supervisor says of each backend; nothing where it does not answer soon."""
+
+        async def ask() -> tuple[BackendStatus, ...]:
+            client = await asyncio.to_thread(self.supervisor)
+            return await client.status_async()
+
+        try:
+            found = await asyncio.wait_for(ask(), _STATUS_LIMIT_S)
+        except (RuntimeError, OSError, asyncio.TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            log.warning("the supervisor did not say which backends run: %s", reason)
+            return {}
+        return {status.name: status for status in found}
+
+    async def _saw_run(self, name: str, run: str) -> None:
+        """Another run of a backend than the last one seen: that one's cache is gone."""
+        before = self._runs.get(name, "")
+        self._runs[name] = run
+        if before and before != run:
+            await self.affinity.gone(f"{name}@{before}")
 
     def start_eager(self) -> None:
         """Take the supervisor's lease now where a backend is to start with the proxy."""
@@ -94,7 +181,11 @@ class Runtime:
             await asyncio.sleep(_COST_WAIT_S)
             self.finish(flight, "ok")
 
-        task = asyncio.get_running_loop().create_task(wait())
+        self.soon(wait())
+
+    def soon(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do `work` without anybody waiting for it."""
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -136,6 +227,15 @@ def _config_path() -> Path:
             "or set FLASHLANE_CONFIG"
         )
     return Path(named).resolve()
+
+
+def _litellm_redis() -> RedisCache | None:
+    """The Redis that LiteLLM's router shares its counts through, where its config names one."""
+    from litellm.proxy import proxy_server
+
+    cache: Any = getattr(getattr(proxy_server, "llm_router", None), "cache", None)
+    found: RedisCache | None = getattr(cache, "redis_cache", None)
+    return found
 
 
 def _litellm_config_path() -> str | None:

@@ -16,7 +16,7 @@ from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy._types import ProxyException
 
 from flashlane.decision import Decision, Reason
-from flashlane.flight import FLIGHT_KEY, METADATA_KEYS, Flight, flight_id_in
+from flashlane.flight import FLIGHT_KEY, Flight, flight_id_in, summary_in
 from flashlane.request import Kind, RequestError
 from flashlane.routelog import Status
 from flashlane.router import route, take_private_fields
@@ -67,9 +67,8 @@ class SmartRouter(CustomLogger):
             # The text of an unexpected error may quote the prompt: log its place alone.
             log.error("router failed open to the direct lane: %s", _where(error))
             decision = _failed_open(flight.model, error)
-        flight.decision = decision
         data["model"] = decision.group
-        _annotate(data, kind, decision)
+        flight.announce(decision, _metadata(data, kind))
         return data
 
     async def async_pre_call_deployment_hook(
@@ -96,7 +95,7 @@ class SmartRouter(CustomLogger):
         request_headers: dict[str, str] | None = None,
         litellm_call_info: dict[str, Any] | None = None,
     ) -> dict[str, str]:
-        decision = _decision_in(data)
+        decision = summary_in(data)
         if not decision:
             return {}
         return {
@@ -138,10 +137,18 @@ class SmartRouter(CustomLogger):
             else:
                 state.finish(flight, status, error)
 
+    async def async_post_call_success_deployment_hook(
+        self, request_data: dict[str, Any], response: Any, call_type: Any
+    ) -> None:
+        """The engine's answer, before LiteLLM turns it into another API's and drops timings."""
+        _, flight = _flight_of(request_data)
+        if flight is not None:
+            flight.see_payload(response)
+
     async def async_post_call_streaming_deployment_hook(
         self, request_data: dict[str, Any], response_chunk: Any, call_type: Any
     ) -> None:
-        """The engine's last chunk, before LiteLLM turns it into another API's and drops timings."""
+        """The same of a stream: its last chunk carries the timings."""
         _, flight = _flight_of(request_data)
         if flight is not None:
             flight.see_payload(response_chunk)
@@ -243,33 +250,6 @@ def _may_use(key: Any, group: str) -> bool:
         except ProxyException:
             return False
     return True
-
-
-def _annotate(data: dict[str, Any], kind: Kind, decision: Decision) -> None:
-    """Leave the decision where headers, spend metadata and tags of LiteLLM take it from."""
-    metadata = _metadata(data, kind)
-    summary = decision.to_json(with_ask=False)
-    metadata["flashlane"] = summary
-    spend = metadata.get("spend_logs_metadata")
-    metadata["spend_logs_metadata"] = {
-        **(spend if isinstance(spend, dict) else {}),
-        "flashlane": {
-            "lane": decision.lane,
-            "reasons": decision.reason_codes,
-            "keep_ratio": decision.keep_ratio,
-        },
-    }
-    tags = metadata.get("tags")
-    metadata["tags"] = [*(tags if isinstance(tags, list) else []), f"lane:{decision.lane}"]
-
-
-def _decision_in(data: Mapping[str, Any]) -> dict[str, Any]:
-    for key in METADATA_KEYS:
-        metadata = data.get(key)
-        if isinstance(metadata, Mapping) and isinstance(metadata.get("flashlane"), dict):
-            found: dict[str, Any] = metadata["flashlane"]
-            return found
-    return {}
 
 
 def _client_body(data: Mapping[str, Any]) -> Mapping[str, Any]:

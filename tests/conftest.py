@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import socket
+import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -44,3 +50,39 @@ def config_path(state: Path) -> Path:
     path = folder / "litellm_config.yaml"
     path.write_text(yaml.safe_dump(document))
     return path
+
+
+@dataclass(frozen=True)
+class RedisServer:
+    """A real one, on a port of its own."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+
+
+@pytest.fixture(scope="session")
+def redis_or_none() -> Iterator[RedisServer | None]:
+    program = shutil.which("redis-server")
+    if program is None:
+        yield None
+        return
+    port = free_port()
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            time.sleep(0.05)
+        yield RedisServer(port, process)
+    finally:
+        process.kill()
+        process.wait(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def redis_server(redis_or_none: RedisServer | None) -> RedisServer:
+    if redis_or_none is None:
+        pytest.skip("redis-server is not installed; as root, `make test` installs it")
+    return redis_or_none

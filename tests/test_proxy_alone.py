@@ -1,6 +1,7 @@
 """`litellm --config` by itself: two workers, two deployments, keys with limits, a hook that breaks.
 
-Nobody starts a supervisor here: the plugins do.
+Nobody starts a supervisor here: the plugins do. Where a redis-server is installed, the workers
+share through it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ import pytest
 import yaml
 
 from flashlane.backends.control import Client
+from flashlane.config import load_config
 from flashlane.routelog import RouteLog, RouteRecord
 from flashlane.serve import free_port, proxy_command
 
@@ -103,11 +106,14 @@ class Alone:
         raise AssertionError(f"no route record of request {request_id}")
 
 
-def _config(folder: Path, routes: Path, jsonl: Path) -> Path:
+def _config(folder: Path, routes: Path, jsonl: Path, redis_port: int | None) -> Path:
     document = yaml.safe_load((ROOT / "litellm_config.yaml").read_text())
     backend = document["flashlane"]["backends"].pop("local")
     if os.environ.get("FLASHLANE_TEST_SERVER"):
         backend["server"] = os.environ["FLASHLANE_TEST_SERVER"]
+    backend["threads"] = 1  # two servers on a small machine: threads that wait for each other crawl
+    if redis_port is not None:
+        document["router_settings"].update(redis_host="127.0.0.1", redis_port=redis_port)
     entries = document.pop("model_list")
     document["model_list"] = []
     for name in ("left", "right"):
@@ -128,15 +134,19 @@ def _config(folder: Path, routes: Path, jsonl: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
+def alone(
+    state: Path, tmp_path_factory: pytest.TempPathFactory, redis_or_none: Any
+) -> Iterator[Alone]:
     folder = tmp_path_factory.mktemp("alone")
     routes, jsonl, log = folder / "routes.sqlite", folder / "routes.jsonl", folder / "proxy.log"
-    config = _config(folder, routes, jsonl)
+    config = _config(folder, routes, jsonl, redis_or_none.port if redis_or_none else None)
     port = free_port()
     environment = {
         **os.environ,
         "LITELLM_MASTER_KEY": "sk-unused-master-key",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        # uvicorn ends a worker that imports for longer than this; a busy machine needs minutes.
+        "TIMEOUT_WORKER_HEALTHCHECK": "120",
         "WITNESS_FILE": str(folder / "witness.jsonl"),
         "PYTHONUNBUFFERED": "1",
     }
@@ -231,8 +241,8 @@ def test_spend_metadata_and_jsonl_carry_the_lane(alone: Alone) -> None:
 
 
 def test_a_conversation_stays_on_its_deployment(alone: Alone) -> None:
-    """Random choice alone would pass one run in 32; the workers do not share what they know, so
-    one connection, which stays with one worker, carries the conversation."""
+    """Random choice alone would pass one run in 32. Without Redis the workers do not share what
+    they know, so one connection, which stays with one worker, carries the conversation."""
     client = alone.client("sk-free")
     messages: list[Any] = [{"role": "user", "content": "Tell me of the sea."}]
     served = set()
@@ -248,6 +258,99 @@ def test_a_conversation_stays_on_its_deployment(alone: Alone) -> None:
         ]
     assert len(served) == 1
     assert served < {"left", "right"}
+
+
+class Conversation:
+    """A chat that grows by a question and an answer each turn, each on a connection of its own."""
+
+    def __init__(self, alone: Alone, opening: str) -> None:
+        self._alone = alone
+        self._messages: list[Any] = [{"role": "system", "content": opening}]
+        self.records: list[RouteRecord] = []
+
+    def turn(self, ask: str, *, stream: bool = False, **extra: Any) -> RouteRecord:
+        self._messages.append({"role": "user", "content": ask})
+        answers = self._alone.client("sk-free").chat.completions.with_raw_response
+        raw = answers.create(
+            model="local",
+            max_tokens=4,
+            messages=self._messages,
+            stream=stream,
+            extra_body={"route": "direct", **extra},
+        )
+        if stream:
+            chunks = [chunk for chunk in raw.parse() if chunk.choices]
+            answer = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        else:
+            answer = raw.parse().choices[0].message.content
+        self._messages.append({"role": "assistant", "content": answer})
+        self.records.append(self._alone.record(raw.headers["x-litellm-call-id"]))
+        return self.records[-1]
+
+
+def test_conversations_land_where_their_beginning_is(alone: Alone, redis_server: Any) -> None:
+    """Every turn may reach either worker: they know of each other's conversations by Redis."""
+    chats = [Conversation(alone, f"Story {number}. {DOCUMENT[:900]}") for number in range(8)]
+    for turn in range(3):
+        for number, chat in enumerate(chats):
+            chat.turn(f"And then, {turn}?", stream=bool(number % 2))
+    later = [(chat.records[0], record) for chat in chats for record in chat.records[1:]]
+    landed = [record for first, record in later if record.deployment == first.deployment]
+    assert len(landed) == len(later) == 16
+    for record in landed:
+        assert "prefix_held" in record.reasons and record.deployment in record.placement
+        assert record.cached_tokens and record.prompt_tokens
+        assert record.cached_tokens > record.prompt_tokens / 2
+    assert {record.deployment for _, record in later} == {"left", "right"}
+
+
+def test_a_cache_key_keeps_unknown_prompts_together(alone: Alone, redis_server: Any) -> None:
+    first = Conversation(alone, f"One. {DOCUMENT[:900]}").turn("Hm?", prompt_cache_key="left")
+    for number in range(3):
+        chat = Conversation(alone, f"Other {number}. {DOCUMENT[:900]}")
+        record = chat.turn("Hm?", prompt_cache_key="left")
+        assert "cache_key" in record.reasons and record.deployment == first.deployment
+
+
+def test_a_killed_backend_loses_its_entries_and_no_request(alone: Alone, redis_server: Any) -> None:
+    first = Conversation(alone, f"Shared. {DOCUMENT[:2500]}")
+    victim = first.turn("Begin.").deployment
+    other = ({"left", "right"} - {victim}).pop()
+    second, idle = (Conversation(alone, f"Shared. {DOCUMENT[:2500]}") for _ in range(2))
+    assert [chat.turn(ask).deployment for chat, ask in ((second, "Go."), (idle, "Tell."))] == [
+        victim,
+        victim,
+    ]
+    lease = Client(alone.config)
+    try:
+        (pid,) = [backend.pid for backend in lease.status() if backend.name == victim]
+        with ThreadPoolExecutor(2) as pool:
+            ends = [
+                pool.submit(first.turn, f"More: {DOCUMENT[:1500]}"),
+                pool.submit(second.turn, f"Else: {DOCUMENT[:1500]}"),
+            ]
+            _wait_busy(alone, victim)
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            assert [end.result().deployment for end in ends] == [other, other]
+        assert lease.ensure_sync(victim).pid != pid
+        for chat in (idle, first, second):
+            record = chat.turn("Go on.")
+            assert record.deployment == other and "prefix_held" in record.reasons
+    finally:
+        lease.close()
+
+
+def _wait_busy(alone: Alone, name: str) -> None:
+    """Until the backend works on two requests."""
+    backend = load_config(alone.config).backends[name]
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        slots = httpx.get(f"{backend.base_url}/slots", timeout=60).json()
+        if sum(slot["is_processing"] for slot in slots) == 2:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{name} was never busy")
 
 
 def test_the_supervisor_goes_with_its_owner(alone: Alone) -> None:

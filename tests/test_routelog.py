@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flashlane.decision import Decision, Reason
-from flashlane.flight import Flight
+from flashlane.flight import FLIGHT_KEY, Flight, Flights
 from flashlane.routelog import RouteLog, RouteRecord
 
 
@@ -68,6 +68,22 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
         RouteLog(tmp_path / "routes.sqlite").write(record())
 
 
+def test_a_log_of_version_1_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "routes.sqlite"
+    RouteLog(path).write(record("old"))
+    connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE routes DROP COLUMN placement")
+    connection.execute("PRAGMA user_version = 1")
+    connection.commit()
+    connection.close()
+    log = RouteLog(path)
+    log.write(record("new", placement="left: 0 ms wait"))
+    assert {r.request_id: r.placement for r in log.records()} == {
+        "old": "",
+        "new": "left: 0 ms wait",
+    }
+
+
 def test_a_flight_stores_no_text_unless_asked() -> None:
     flight = Flight("a", "a", "", "chat", "local", stream=True)
     flight.decision = Decision(
@@ -79,3 +95,32 @@ def test_a_flight_stores_no_text_unless_asked() -> None:
     assert (done.ask, done.prompt_tokens, done.cached_tokens) == (None, 9, 2)
     assert done.ttft_ms is not None
     assert flight.record("ok", "", store_text=True).ask == "secret"
+
+
+def test_a_flight_says_why_it_went_where_it_went() -> None:
+    flight = Flight("a", "a", "", "chat", "local", stream=False)
+    metadata: dict[str, object] = {"spend_logs_metadata": {"kept": 1}, "tags": ["x"]}
+    flight.announce(Decision("direct", "local", True, 1.0, 0, (Reason("unsure", "…"),)), metadata)
+    flight.placed(Reason("prefix_unknown", "first try"))
+    flight.placed(Reason("prefix_held", "left: 0 ms wait"))
+    copied = dict(metadata)  # as LiteLLM does between the hooks
+    summary, spend = copied["flashlane"], copied["spend_logs_metadata"]
+    assert [r["code"] for r in summary["reasons"]] == ["unsure", "prefix_held"]  # type: ignore[index]
+    assert summary["placement"] == "left: 0 ms wait"  # type: ignore[index]
+    assert spend["kept"] == 1 and spend["flashlane"]["reasons"] == "unsure,prefix_held"  # type: ignore[index]
+    assert copied["tags"] == ["x", "lane:direct"]
+    done = flight.record("ok", "", store_text=False)
+    assert (done.reasons, done.placement) == ("unsure,prefix_held", "left: 0 ms wait")
+
+
+def test_a_flight_is_found_for_a_while_after_its_end() -> None:
+    flights = Flights()
+    flight = Flight("a", "a", "", "chat", "local", stream=False)
+    data = {"metadata": {FLIGHT_KEY: "a"}}
+    flights.begin(flight)
+    assert flights.of(data) is flights.seen(data) is flight
+    assert flights.end(flight) and not flights.end(flight)
+    assert flights.of(data) is None and flights.seen(data) is flight
+    for number in range(1000):
+        flights.end(Flight(f"{number}", "", "", "chat", "local", stream=False))
+    assert flights.seen(data) is None
