@@ -70,10 +70,10 @@ pflash_label pflash_label_of(std::string_view line) {
     static const auto labels = [] {
         std::unordered_map<std::string, pflash_label> map;
         for (const auto & word : words_of(
-            "question|questions|q|query|task|tasks|instruction|instructions|prompt|ask|request|user question|my question|frage|fragen|aufgabe|anweisung|anweisungen|auftrag|"
-            "tâche|consigne|consignes|demande|pregunta|preguntas|tarea|instrucción|instrucciones|pergunta|perguntas|tarefa|instrução|instruções|"
-            "domanda|domande|compito|istruzione|istruzioni|вопрос|вопросы|задание|задача|инструкция|问题|問題|提问|任务|任務|指令|请求|要求|"
-            "質問|設問|指示|依頼|タスク|질문|문제|과제|지시|요청")) {
+            "question|questions|q|query|task|tasks|instruction|instructions|rule|rules|guidelines|constraints|prompt|ask|request|user question|my question|frage|fragen|aufgabe|anweisung|anweisungen|regeln|vorgaben|auftrag|"
+            "tâche|consigne|consignes|règles|demande|pregunta|preguntas|tarea|instrucción|instrucciones|reglas|pergunta|perguntas|tarefa|instrução|instruções|regras|"
+            "domanda|domande|compito|istruzione|istruzioni|regole|вопрос|вопросы|задание|задача|инструкция|правила|问题|問題|提问|任务|任務|指令|请求|要求|规则|規則|"
+            "質問|設問|指示|依頼|タスク|ルール|질문|문제|과제|지시|요청|규칙")) {
             map[word] = PFLASH_LABEL_ASK;
         }
         for (const auto & word : words_of(

@@ -23,6 +23,8 @@ bool is_question_mark(uint32_t code) {
 
 class ask_finder {
 public:
+    bool guessed = false;
+
     explicit ask_finder(std::string_view text) : text(text) {}
 
     std::vector<pflash_range> find() {
@@ -40,7 +42,7 @@ public:
         }
         const int head_score = find_head(), tail_score = find_tail();
         // A document's first words may look like a weak ask, its last ones rarely do.
-        if (tail_score >= CLEAR && head_score < CLEAR) {
+        if (tail_score >= CLEAR && head_score <= ENOUGH) {
             head = {};
         }
         if (head_score >= CLEAR && tail_score <= ENOUGH) {
@@ -312,6 +314,7 @@ private:
 
     // Nothing tells: the last paragraph if it is short, or the last two sentences; a short first one.
     void guess() {
+        guessed = true;
         const auto & last = blocks.back();
         const auto & first = blocks.front();
         if (last.kind == PFLASH_BLOCK_TEXT && last.size() <= SHORT_BYTES) {
@@ -330,6 +333,11 @@ private:
 
 } // namespace
 
-std::vector<pflash_range> pflash_find_ask(std::string_view message) {
-    return ask_finder(message).find();
+std::vector<pflash_range> pflash_find_ask(std::string_view message, bool * guessed) {
+    ask_finder finder(message);
+    auto ranges = finder.find();
+    if (guessed) {
+        *guessed = finder.guessed;
+    }
+    return ranges;
 }

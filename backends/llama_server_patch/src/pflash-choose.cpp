@@ -133,6 +133,16 @@ void pflash_chooser::saw_whole(const pflash_prompt & prompt, const std::vector<l
     }
 }
 
+// The token at which the text begins: the blanks before it are the template's.
+static size_t first_word_of(const pflash_segment & segment) {
+    size_t i = 0;
+    const size_t blanks = std::min(segment.text.find_first_not_of(" \t\r\n"), segment.text.size());
+    while (i < segment.token_end.size() && segment.token_end[i] <= blanks) {
+        i++;
+    }
+    return segment.begin + i;
+}
+
 // What is recalled for a message is remembered for all that it ends: a later turn says it again in the same
 // place.
 void pflash_chooser::recall(
@@ -148,9 +158,23 @@ void pflash_chooser::recall(
             masks.put_before(segments[i].after, fingerprint + "|recall", *found);
         }
         if (found && !found->empty()) {
-            choice.recalled.push_back({ segments[i].segment->begin, *found });
+            choice.recalled.push_back({ first_word_of(*segments[i].segment), *found });
         }
     }
+}
+
+// What the newest message asks. Where it is nothing but material, the message before it that only asks does.
+static std::string newest_ask(const pflash_prompt & prompt) {
+    const auto & last = prompt.segments.back();
+    if (last.guessed) {
+        for (size_t i = prompt.segments.size() - 1; i-- > 0;) {
+            const auto & segment = prompt.segments[i];
+            if (!segment.ask.empty() && !segment.guessed && prompt.n_open(segment) == 0) {
+                return segment.ask + "\n" + last.ask;
+            }
+        }
+    }
+    return last.ask;
 }
 
 pflash_choice pflash_chooser::choose(
@@ -219,7 +243,7 @@ pflash_choice pflash_chooser::choose(
 
     if (whole.empty()) {
         const std::vector<uint8_t> before = choice.keep;
-        const std::string & newest = prompt.segments.back().ask;
+        const std::string newest = newest_ask(prompt);
         size_t n_scored = 0;
         int64_t time_us = 0;
         size_t open_left   = n_open;

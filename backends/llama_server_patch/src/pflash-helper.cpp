@@ -15,6 +15,7 @@
 static constexpr auto   WAIT_MIN           = std::chrono::milliseconds(200);
 static constexpr auto   WAIT_MAX           = std::chrono::milliseconds(30000);
 static constexpr auto   END_GRACE          = std::chrono::milliseconds(2000);
+static constexpr auto   STOP_CHECK         = std::chrono::milliseconds(50);
 static constexpr auto   EARLY_START_LIMIT  = std::chrono::milliseconds(2000);
 static constexpr size_t DETAIL_BYTES       = 200; // of what the helper wrote, in the log
 static constexpr int    ERROR_NUMBER_RANGE = 406; // nlohmann's id for a number beyond double
@@ -310,10 +311,12 @@ std::unique_ptr<pflash_child> pflash_helper::take_child(clock::time_point deadli
     return running;
 }
 
-bool pflash_helper::take_turn(clock::time_point deadline) {
+bool pflash_helper::take_turn(clock::time_point deadline, const std::function<bool()> & should_stop) {
     std::unique_lock<std::mutex> lock(turn_mutex);
-    if (!turn_over.wait_until(lock, deadline, [this] { return !taken; })) {
-        return false;
+    while (!turn_over.wait_until(lock, std::min(deadline, clock::now() + STOP_CHECK), [this] { return !taken; })) {
+        if (clock::now() >= deadline || (should_stop && should_stop())) {
+            return false;
+        }
     }
     taken = true;
     return true;
@@ -336,7 +339,8 @@ void pflash_helper::start() {
     }
 }
 
-pflash_helper_result pflash_helper::score(const pflash_helper_request & request, std::chrono::milliseconds timeout) {
+pflash_helper_result pflash_helper::score(
+        const pflash_helper_request & request, std::chrono::milliseconds timeout, const std::function<bool()> & should_stop) {
     const auto deadline = clock::now() + timeout;
     {
         std::lock_guard<std::mutex> lock(count_mutex);
@@ -345,10 +349,20 @@ pflash_helper_result pflash_helper::score(const pflash_helper_request & request,
     if (request.spans.empty()) {
         return {};
     }
-    if (!take_turn(deadline)) {
+    const bool turn = take_turn(deadline, should_stop);
+    if (should_stop && should_stop()) {
+        if (turn) {
+            end_turn();
+        }
+        return failed(PFLASH_HELPER_CANCELLED, "the client left while others were served");
+    }
+    if (!turn) {
         return failed(PFLASH_HELPER_TIMEOUT, "other requests took all of the time");
     }
     const turn_guard guard { [this] { end_turn(); } };
+    if (deadline - clock::now() < timeout / 2) {
+        return failed(PFLASH_HELPER_TIMEOUT, "other requests took most of the time"); // else it would be killed for them
+    }
     auto result = ask(request, deadline);
     if (result.failure.empty()) {
         std::lock_guard<std::mutex> count_lock(count_mutex);

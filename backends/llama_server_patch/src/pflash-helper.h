@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,7 @@ constexpr const char * PFLASH_HELPER_OUTPUT_LIMIT = "helper_output_limit";
 constexpr const char * PFLASH_HELPER_BACKOFF      = "helper_backoff";
 constexpr const char * PFLASH_HELPER_START        = "helper_start";
 constexpr const char * PFLASH_HELPER_ERROR        = "helper_error";
+constexpr const char * PFLASH_HELPER_CANCELLED    = "cancelled"; // as with every scorer
 
 struct pflash_helper_request {
     std::string_view text; // any bytes
@@ -73,14 +75,16 @@ class pflash_helper {
     // Takes `timeout` at most, waiting for other requests and starting included, and the moment that
     // killing takes. A child that fails is killed; the next starts after a wait that doubles from 0.2 s
     // to 30 s with each failure in a row, and requests meanwhile fail with helper_backoff.
-    pflash_helper_result score(const pflash_helper_request & request, std::chrono::milliseconds timeout);
+    // `should_stop` tells that nobody waits for the result any more ("cancelled").
+    pflash_helper_result score(
+            const pflash_helper_request & request, std::chrono::milliseconds timeout, const std::function<bool()> & should_stop = {});
 
     pflash_helper_counters counters() const;
 
   private:
     using clock = pflash_child::clock;
 
-    bool take_turn(clock::time_point deadline);
+    bool take_turn(clock::time_point deadline, const std::function<bool()> & should_stop = {});
     void end_turn();
     std::unique_ptr<pflash_child> take_child(clock::time_point deadline, std::string & failure);
     pflash_helper_result ask(const pflash_helper_request & request, clock::time_point deadline);

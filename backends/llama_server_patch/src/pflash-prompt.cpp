@@ -55,7 +55,7 @@ struct reader {
     }
 
     // Opens [begin, end) without its edges. Returns the new segment.
-    pflash_segment & open(size_t begin, size_t end) {
+    pflash_segment & open(size_t begin, size_t end, size_t edge = GUARD_TOKENS) {
         pflash_segment segment;
         segment.begin = begin;
         segment.end   = end;
@@ -64,7 +64,7 @@ struct reader {
             segment.text += pflash_piece(vocab, tokens[i]);
             segment.token_end.push_back(segment.text.size());
         }
-        for (size_t i = begin + GUARD_TOKENS; i + GUARD_TOKENS < end; i++) {
+        for (size_t i = begin + edge; i + edge < end; i++) {
             prompt.protect[i] = 0;
         }
         prompt.segments.push_back(std::move(segment));
@@ -73,7 +73,7 @@ struct reader {
 
     // finds what a message asks and protects it
     void close_ask(pflash_segment & segment) {
-        for (const auto & range : pflash_find_ask(segment.text)) {
+        for (const auto & range : pflash_find_ask(segment.text, &segment.guessed)) {
             segment.ask += (segment.ask.empty() ? "" : "\n") + segment.text.substr(range.begin, range.end - range.begin);
             // with the blanks around it, which may have merged with the end of what is before
             size_t begin = range.begin;
@@ -95,15 +95,21 @@ struct reader {
     }
 
     void close_special(const std::set<llama_token> & preserved) {
+        std::vector<uint8_t> special(tokens.size());
         for (size_t i = 0; i < tokens.size(); i++) {
-            if (!never_drop(vocab, tokens[i]) && preserved.count(tokens[i]) == 0) {
+            special[i] = never_drop(vocab, tokens[i]) || preserved.count(tokens[i]) > 0;
+        }
+        // with the blanks around it, up to the next one: some vocabularies have runs of blanks as such tokens
+        const auto is_beside = [&](size_t i) { return !special[i] && is_blank(pflash_piece(vocab, tokens[i])); };
+        for (size_t i = 0; i < tokens.size(); i++) {
+            if (!special[i]) {
                 continue;
             }
             prompt.protect[i] = 1;
-            for (size_t j = i; j-- > 0 && is_blank(pflash_piece(vocab, tokens[j]));) {
+            for (size_t j = i; j-- > 0 && is_beside(j);) {
                 prompt.protect[j] = 1;
             }
-            for (size_t j = i + 1; j < tokens.size() && is_blank(pflash_piece(vocab, tokens[j])); j++) {
+            for (size_t j = i + 1; j < tokens.size() && is_beside(j); j++) {
                 prompt.protect[j] = 1;
             }
         }
@@ -188,7 +194,13 @@ pflash_prompt pflash_read_chat(
         pflash_guards guards) {
     reader read(vocab, tokens);
     const auto marks = role_marks(vocab, delimiters);
-    for (size_t i = 0; i < tokens.size();) {
+    for (const auto & mark : marks) {
+        if (std::none_of(mark.tokens.begin(), mark.tokens.end(), [&](llama_token token) { return never_drop(vocab, token); })) {
+            read.prompt.refused = "no_role_boundaries"; // words that any text may hold
+            return read.done();
+        }
+    }
+    const auto mark_at = [&](size_t i) {
         const role_mark * longest = nullptr;
         for (const auto & mark : marks) {
             if (mark.tokens.size() <= tokens.size() - i && (!longest || mark.tokens.size() > longest->tokens.size()) &&
@@ -196,15 +208,20 @@ pflash_prompt pflash_read_chat(
                 longest = &mark;
             }
         }
-        if (!longest) {
+        return longest;
+    };
+    for (size_t i = 0; i < tokens.size();) {
+        const role_mark * mark = mark_at(i);
+        if (!mark) {
             i++;
             continue;
         }
-        const size_t begin = i + longest->tokens.size();
+        const size_t begin = i + mark->tokens.size();
         i = begin;
-        if (longest->role == COMMON_CHAT_ROLE_USER) {
-            // A message ends at its first control token: what follows is template, or text that imitates it.
-            while (i < tokens.size() && !is_control(vocab, tokens[i])) {
+        if (mark->role == COMMON_CHAT_ROLE_USER) {
+            // A message ends at its first control token, or the next mark: what follows is template, or text that
+            // imitates it.
+            while (i < tokens.size() && !is_control(vocab, tokens[i]) && !mark_at(i)) {
                 i++;
             }
             read.close_ask(read.open(begin, i));
@@ -305,13 +322,16 @@ pflash_prompt pflash_read_parts(
         if (!parts[i].is_user || places[i].first == places[i].second) {
             continue;
         }
-        auto & segment = read.open(places[i].first, places[i].second);
+        auto & segment = read.open(places[i].first, places[i].second, 0); // no template beside it
         segment.part = i;
         if (segment.text.size() == parts[i].text.size() + 1 && segment.text.compare(1, std::string::npos, parts[i].text) == 0) {
             segment.text.erase(0, 1); // the blank that some vocabularies put before a text
             for (size_t & end : segment.token_end) {
                 end -= std::min<size_t>(end, 1);
             }
+        }
+        if (segment.text != parts[i].text) { // a vocabulary that writes some characters otherwise: nothing is cut
+            std::fill_n(read.prompt.protect.begin() + segment.begin, segment.end - segment.begin, (uint8_t) 1);
         }
         if (!whole) {
             read.close_ask(segment);

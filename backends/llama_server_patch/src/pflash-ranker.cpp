@@ -342,7 +342,7 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
         const size_t n_open = std::count(input.protect, input.protect + n, (uint8_t) 0);
         request.keep_ratio = n_open > 0 ? (float) input.budget / (float) n_open : 1.0f;
         const int64_t left_ms = std::max<int64_t>(0, (input.deadline_us - ggml_time_us()) / 1000);
-        auto result = helper->score(request, std::chrono::milliseconds(left_ms));
+        auto result = helper->score(request, std::chrono::milliseconds(left_ms), input.should_stop);
         if (!result.failure.empty()) {
             throw std::runtime_error(result.failure);
         }
@@ -352,7 +352,7 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
     }
 
     std::vector<uint8_t>  kept;
-    std::vector<uint32_t> best; // spans in the order of the ranking
+    std::vector<uint32_t> order; // of the spans, empty where a helper chose
     if (!chosen.empty()) {
         kept.assign(spans.ranges.size(), 0);
         size_t total = 0;
@@ -368,28 +368,30 @@ pflash_pick pflash_ranker::by_spans(pflash_scorer scorer, const pflash_pick_inpu
         rank.bridges = bridges_of(segment.text, spans.ranges, input.question, pflash_first_hop(rank));
         const auto ranking = pflash_rank(rank);
         pick.budget = ranking.budget;
-        std::vector<uint32_t> order = spans.begun(input.budget / BEGUN_SHARE);
+        order = spans.begun(input.budget / BEGUN_SHARE);
         order.insert(order.end(), ranking.order.begin(), ranking.order.end());
         kept = pflash_take(order, rank.sizes, ranking.budget);
-        best = ranking.order;
     }
     pick.keep.assign(n, 0);
-    bool any = false;
+    size_t n_kept = 0;
     for (size_t i = 0; i < n; i++) {
         pick.keep[i] = input.protect[i] || kept[spans.of_token[i]];
-        any |= pick.keep[i] && !input.protect[i];
+        n_kept += pick.keep[i] && !input.protect[i];
     }
-    if (!any && !best.empty()) {
-        keep_beginning(spans, best[0], input, pick);
+    const auto left_out = std::find_if(order.begin(), order.end(), [&](uint32_t s) { return !kept[s] && rank.sizes[s] > 0; });
+    if (left_out != order.end() && 2 * n_kept < pick.budget) {
+        keep_beginning(spans, *left_out, pick.budget - n_kept, input, pick);
     }
     return pick;
 }
 
-// Where no span fits, the best one's beginning stays: never a middle that is deleted whole.
-void pflash_ranker::keep_beginning(const spans_of & spans, uint32_t span, const pflash_pick_input & input, pflash_pick & pick) {
+// Where the spans that fit leave half of the budget, the beginning of the best one that does not stays: never a
+// middle that is deleted whole.
+void pflash_ranker::keep_beginning(
+        const spans_of & spans, uint32_t span, size_t budget, const pflash_pick_input & input, pflash_pick & pick) {
     const auto & segment = input.segment;
     std::vector<size_t> taken;
-    for (size_t i = 0; i < pick.keep.size() && taken.size() < pick.budget; i++) {
+    for (size_t i = 0; i < pick.keep.size() && taken.size() < budget; i++) {
         if (spans.of_token[i] == span && !pick.keep[i]) {
             taken.push_back(i);
         }

@@ -65,7 +65,8 @@ class pflash_ranker {
 
     pflash_pick by_blocks(const pflash_pick_input & input) const;
     pflash_pick by_spans(pflash_scorer scorer, const pflash_pick_input & input);
-    static void keep_beginning(const spans_of & spans, uint32_t span, const pflash_pick_input & input, pflash_pick & pick);
+    static void keep_beginning(
+            const spans_of & spans, uint32_t span, size_t budget, const pflash_pick_input & input, pflash_pick & pick);
 
     std::unique_ptr<reader> model;
     std::unique_ptr<pflash_helper> helper;

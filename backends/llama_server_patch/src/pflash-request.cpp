@@ -9,13 +9,8 @@
 
 using json = common_json;
 
-// A value as an error names it: a client's may be as long as a prompt.
-static std::string shown(const json & value) {
+std::string pflash_shown(std::string text) {
     constexpr size_t max_bytes = 80;
-    if (value.is_object() || value.is_array()) {
-        return value.is_object() ? "an object" : "a list";
-    }
-    std::string text = value.dump();
     if (text.size() > max_bytes) {
         size_t end = max_bytes;
         while (end > 0 && pflash_is_continuation(text[end])) {
@@ -24,6 +19,10 @@ static std::string shown(const json & value) {
         text = text.substr(0, end) + "...";
     }
     return text;
+}
+
+static std::string shown(const json & value) {
+    return value.is_object() ? "an object" : value.is_array() ? "a list" : pflash_shown(value.dump());
 }
 
 static void read_field(pflash_request & request, const std::string & key, const std::string & field, const json & value) {
@@ -65,7 +64,7 @@ pflash_request pflash_request_read(const json & data, const pflash_params & para
         }
         for (const auto & item : fields.items()) {
             if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) {
-                throw std::invalid_argument("pflash." + item.key() + " is not known; accepted keys: mode, keep_ratio, min_keep_tokens");
+                throw std::invalid_argument("pflash." + pflash_shown(item.key()) + " is not known; accepted keys: mode, keep_ratio, min_keep_tokens");
             }
             if (!item.value().is_null()) {
                 read_field(request, item.key(), "pflash." + item.key(), item.value());
@@ -77,7 +76,7 @@ pflash_request pflash_request_read(const json & data, const pflash_params & para
         const bool ours = field.rfind("pflash_", 0) == 0 || field.rfind("kvflash", 0) == 0;
         if (ours && !item.value().is_null() &&
             std::none_of(keys.begin(), keys.end(), [&](const auto & key) { return field == "pflash_" + key; })) {
-            throw std::invalid_argument(field + " is not known; accepted fields: pflash, pflash_mode, pflash_keep_ratio, pflash_min_keep_tokens");
+            throw std::invalid_argument(pflash_shown(field) + " is not known; accepted fields: pflash, pflash_mode, pflash_keep_ratio, pflash_min_keep_tokens");
         }
     }
     for (const auto & key : keys) {

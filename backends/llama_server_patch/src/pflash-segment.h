@@ -12,6 +12,7 @@ struct pflash_segment {
     std::string text;              // their bytes
     std::vector<size_t> token_end; // bytes of `text` up to the end of each token
     std::string ask;               // what of the text asks, empty if all of it is material
+    bool guessed = false;          // nothing told that it asks
     size_t part = 0;               // of pflash_read_parts
 };
 

@@ -31,8 +31,9 @@ std::vector<uint8_t> pflash_leans(std::string_view text, const std::vector<pflas
 std::vector<uint32_t> pflash_paragraphs(std::string_view text, const std::vector<pflash_range> & spans);
 
 // Where the ask is in a user message that may also hold a document: its head, its tail, or both, at
-// most about 1,500 bytes each, ascending. All of a short message; nothing of an empty one.
-std::vector<pflash_range> pflash_find_ask(std::string_view message);
+// most about 1,500 bytes each, ascending. All of a short message; nothing of an empty one. `guessed`: no
+// words or marks told of an ask, its short ends are taken for one.
+std::vector<pflash_range> pflash_find_ask(std::string_view message, bool * guessed = nullptr);
 
 // BM25 of each span for the question, k1 = 1.2 and b = 0.75. Terms are words, folded and without
 // plural and past endings; identifiers whole and in their parts; bigrams where a script has no blanks.

@@ -88,8 +88,25 @@ json pflash_report::to_json() const {
 }
 
 static bool present(const json & data, const char * field) {
-    return data.contains(field) && !data.at(field).is_null() &&
-           !((data.at(field).is_array() || data.at(field).is_object() || data.at(field).is_string()) && data.at(field).empty());
+    if (!data.contains(field) || data.at(field).is_null()) {
+        return false;
+    }
+    const json & value = data.at(field);
+    return value.is_string() ? !value.get<std::string>().empty() : !value.is_array() || !value.empty();
+}
+
+// Whether a conversation holds calls of tools or what they answered: some templates show that as a user's words.
+static bool tells_of_tools(const json & data) {
+    if (!data.contains("messages") || !data.at("messages").is_array()) {
+        return false;
+    }
+    for (const auto & message : data.at("messages")) {
+        const std::string role = message.is_object() ? json_value(message, "role", std::string()) : "";
+        if (role == "tool" || role == "function" || (message.is_object() && present(message, "tool_calls"))) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool is_true(const json & data, const char * field) {
@@ -98,7 +115,7 @@ static bool is_true(const json & data, const char * field) {
 
 // A request whose answer has a fixed form is never compressed.
 static const char * reason_to_refuse(const server_task & task, const json & data, pflash_mode mode) {
-    if (present(data, "tools") || present(data, "functions")) {
+    if (present(data, "tools") || present(data, "functions") || tells_of_tools(data)) {
         return "tools";
     }
     if (present(data, "grammar") || present(data, "json_schema")) {
@@ -249,6 +266,42 @@ void server_pflash_apply(
     task.params.pflash = std::move(report);
 }
 
+void flashlane_copy_fields(const json & from, json & to) {
+    for (const auto & item : from.items()) {
+        const std::string & field = item.key();
+        if (field == "pflash" || field.rfind("pflash_", 0) == 0 || field.rfind("kvflash", 0) == 0 || field == "timings_on_finish") {
+            to[field] = item.value();
+        }
+    }
+}
+
+json flashlane_with_report(json answer, const server_slot_stats & stats) {
+    if (!stats.pflash && !stats.kvflash) {
+        return answer;
+    }
+    const auto report = [&](json & body, json & data) {
+        data["timings"] = stats.to_json();
+        if (stats.pflash && body.contains("usage")) {
+            json & usage = body["usage"];
+            (usage.contains("input_tokens_details") ? usage["input_tokens_details"] : usage)["original_tokens"] = stats.pflash->original_tokens;
+        }
+    };
+    if (!answer.is_array()) {
+        report(answer, answer);
+        return answer;
+    }
+    for (auto & event : answer) {
+        json & data = event["data"];
+        const std::string type = json_value(data, "type", std::string());
+        if (type == "response.completed") {
+            report(data["response"], data);
+        } else if (type == "message_delta") {
+            report(data, data);
+        }
+    }
+    return answer;
+}
+
 //
 // POST /pflash/compress
 //
@@ -337,7 +390,7 @@ json server_pflash_compress(
     }
     for (const auto & item : body.items()) {
         if (std::find(COMPRESS_KEYS.begin(), COMPRESS_KEYS.end(), item.key()) == COMPRESS_KEYS.end()) {
-            throw std::invalid_argument(item.key() + " is not known; accepted fields: text, messages, question, keep_ratio, min_keep_tokens, scorer");
+            throw std::invalid_argument(pflash_shown(item.key()) + " is not known; accepted fields: text, messages, question, keep_ratio, min_keep_tokens, scorer");
         }
     }
     const auto given = [&](const char * field) { return body.contains(field) && !body.at(field).is_null(); };

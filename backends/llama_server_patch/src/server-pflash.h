@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+struct server_slot_stats;
 struct server_task;
 struct server_tokens;
 
@@ -44,6 +45,13 @@ void server_pflash_apply(
         const llama_vocab                * vocab,
         const common_chat_msg_delimiters & delimiters,
         const std::function<bool()>      & should_stop);
+
+// Our fields of a body that upstream rewrites for another API.
+void flashlane_copy_fields(const common_json & from, common_json & to);
+
+// The answer of an API that has no timings of its own, or its last events, with them where PFlash or KVFlash
+// has something to report.
+common_json flashlane_with_report(common_json answer, const server_slot_stats & stats);
 
 // The answer to POST /pflash/compress; docs/pflash.md describes it. Throws std::invalid_argument for a
 // bad body.
