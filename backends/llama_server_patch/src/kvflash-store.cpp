@@ -101,13 +101,14 @@ bool kvflash_store::read_head(const std::string & path, found & record) {
     }
     record.bytes = size_of(file.fd);
     std::vector<uint8_t> head(KVFLASH_FIXED_HEAD_BYTES);
-    kvflash_view view;
+    kvflash_view & view = record.view;
     if (record.bytes >= head.size() && read_exactly(file.fd, head.data(), head.size())) {
         const size_t size = kvflash_head_size(head.data(), head.size(), record.seed);
         if (size >= head.size() && size <= std::min(record.bytes, MAX_HEAD_BYTES)) {
             head.resize(size);
             if (read_exactly(file.fd, head.data(), size) && kvflash_read_record(head.data(), size, record.seed, false, view).empty()) {
                 record.tokens.assign(view.tokens, view.tokens + view.n_tokens);
+                view.tokens = nullptr;
                 return true;
             }
         }

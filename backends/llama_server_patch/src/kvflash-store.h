@@ -42,6 +42,7 @@ public:
         uint64_t id;
         kvflash_seed seed;
         std::vector<int32_t> tokens;
+        kvflash_view view; // without tokens and bytes
         uint64_t bytes;
     };
 

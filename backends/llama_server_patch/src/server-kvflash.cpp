@@ -3,6 +3,7 @@
 #include "build-info.h"
 #include "common.h"
 #include "flashlane-args.h"
+#include "kvflash-boundaries.h"
 #include "kvflash-pool.h"
 #include "log.h"
 #include "server-common.h"
@@ -28,6 +29,8 @@ using json = common_json;
 
 static constexpr size_t MIB = 1u << 20;
 static constexpr double AUTO_FREE_SHARE = 0.5;        // `auto`: of the free memory, for states outside of the slots
+static constexpr size_t HISTORY_PROMPTS = 16, HISTORY_TOKENS = 1u << 20; // that boundaries are learned from
+static constexpr uint64_t BOUNDARY_SHARE = 8; // one part of this many of the memory is for the states at one prompt's boundaries
 
 namespace {
 
@@ -36,12 +39,14 @@ struct kvflash_counters {
     uint64_t hits[KVFLASH_TIER_DISK + 1] = {};
     uint64_t restored_tokens = 0;
     double   restore_ms      = 0.0;
+    uint64_t boundaries      = 0;
     size_t   resident_tokens = 0, resident_prefixes = 0, active_tokens = 0, active_slots = 0;
 };
 
 struct started {
     kvflash_tier tier = KVFLASH_TIER_NONE;
     double       ms   = 0.0;
+    std::vector<size_t> boundaries;
 };
 
 // What lives from the model's loading to its end.
@@ -54,6 +59,8 @@ struct kvflash_server {
     const bool   restores; // LLAMA_KVFLASH_HIDDEN_STATE_RESTORE
     const kvflash_seed base;
     kvflash_pool pool;
+    const uint64_t boundary_bytes;
+    kvflash_history history;
     std::map<int, started> slots; // what their newest task goes on from
     kvflash_counters counted;
 
@@ -61,7 +68,8 @@ struct kvflash_server {
             const kvflash_params & params, const kvflash_setup & setup, bool unified, size_t capacity, size_t budget, bool restores,
             const kvflash_seed & base, const kvflash_pool::limits & limits) :
         params(params), setup(setup), unified(unified), capacity(capacity), budget(budget), restores(restores), base(base),
-        pool(limits, base, setup.can_cut) {}
+        pool(limits, base, setup.cutting), boundary_bytes(limits.ram_bytes / BOUNDARY_SHARE),
+        history(limits.tau, HISTORY_PROMPTS, HISTORY_TOKENS) {}
 };
 
 } // namespace
@@ -79,6 +87,10 @@ static std::unique_ptr<kvflash_server> & instance() {
 
 json kvflash_report::to_json() const {
     return json { { "restored_tokens", restored_tokens }, { "tier", tier }, { "restore_ms", restore_ms } };
+}
+
+bool kvflash_report::captures_at(size_t n_tokens) const {
+    return std::binary_search(boundaries.begin(), boundaries.end(), n_tokens);
 }
 
 bool server_kvflash_wanted() {
@@ -364,7 +376,9 @@ static size_t shared(
     for (const auto & c : slot.prompt->checkpoints) {
         view.checkpoints.push_back({ c.n_tokens, c.pos_min, c.pos_max, {}, {}, {} });
     }
-    return kvflash_pool::usable(view, slot.prompt->tokens.get_common_prefix(task.tokens), server.setup.can_cut);
+    const llama_pos pos_min = llama_memory_seq_pos_min(llama_get_memory(server.setup.target), slot.id);
+    const size_t n_common = std::min(slot.prompt->tokens.get_common_prefix(task.tokens), task.tokens.size() - 1);
+    return kvflash_cut(server.setup.cutting, view, pos_min, n_common);
 }
 
 static std::vector<kvflash_idle> idle_of(const std::vector<const kvflash_slot *> & slots) {
@@ -389,6 +403,29 @@ static void evict(kvflash_server & server, const kvflash_slot & slot) {
     server.counted.evicted++;
 }
 
+// Idle slots give up what is over `budget` tokens.
+static void evict_over(kvflash_server & server, const std::vector<const kvflash_slot *> & idle, size_t budget) {
+    for (const uint32_t i : kvflash_victims(server.params.policy, idle_of(idle), budget)) {
+        evict(server, *idle[i]);
+    }
+}
+
+// Where the state of the task's prompt is to be captured on the way.
+static std::vector<size_t> learn(kvflash_server & server, const kvflash_seed & seed, const llama_tokens & tokens, const std::vector<kvflash_slot> & slots) {
+    if (server.setup.cutting.anywhere() || !server.restores) {
+        return {};
+    }
+    size_t n_bytes = 1; // of one such state
+    for (const auto & slot : slots) {
+        for (const auto & c : slot.prompt->checkpoints) {
+            n_bytes = std::max(n_bytes, c.size());
+        }
+    }
+    auto boundaries = server.history.boundaries(seed, tokens.data(), tokens.size(), server.boundary_bytes / n_bytes);
+    server.history.add(seed, tokens);
+    return boundaries;
+}
+
 int server_kvflash_pick(
         const server_task & task, const std::vector<common_adapter_lora_info> & lora, const std::vector<kvflash_slot> & slots,
         bool others_wait) {
@@ -407,8 +444,9 @@ int server_kvflash_pick(
     }
     const size_t n_answer = task.params.n_predict >= 0 ? (size_t) task.params.n_predict : KVFLASH_ANSWER_TOKENS;
     const auto load = load_of(server, slots);
+    const auto admission = kvflash_admit(load, std::min(tokens.size() + n_answer, server.capacity));
     const bool overtakes = others_wait && !task.was_deferred && load.active > 0;
-    if (server.unified && (overtakes || !kvflash_admit(load, std::min(tokens.size() + n_answer, server.capacity)).admitted)) {
+    if (server.unified && (overtakes || !admission.admitted)) {
         server.counted.deferred++;
         return -1;
     }
@@ -425,8 +463,9 @@ int server_kvflash_pick(
         }
     }
     const size_t tau = server.params.tau;
-    const bool copies = server.unified && server.setup.can_cut && !server.setup.speculator; // between slots, without cost
+    const bool copies = server.unified && server.setup.cutting.anywhere() && !server.setup.speculator; // between slots, without cost
     const kvflash_seed seed = with_lora(server.base, lora);
+    auto boundaries = learn(server, seed, tokens, slots);
     if (best && n_own < tau && best->prompt->tokens.size() >= n_own + tau) {
         best  = nullptr; // a few tokens are not worth the rest of what it holds
         n_own = 0;
@@ -443,18 +482,18 @@ int server_kvflash_pick(
         }
     }
     auto hit = server.restores && task.params.cache_prompt ?
-        server.pool.find(seed, tokens.data(), tokens.size(), std::max(n_own + tau - 1, n_sibling)) :
+        server.pool.find(seed, tokens.data(), tokens.size() - 1, std::max(n_own + tau - 1, n_sibling)) :
         std::nullopt;
 
     const int64_t t_start = ggml_time_us();
 
     // going on in a slot costs nothing, unless that would lose what it holds beyond
-    const bool forks = best && best->prompt->tokens.size() >= n_own + tau && free.size() > 1;
+    const bool forks = server.restores && best && best->prompt->tokens.size() >= n_own + tau && free.size() > 1;
     if (!hit && best && n_own + tau > n_sibling && !forks) {
         if (best->prompt->tokens.size() >= n_own + tau) {
             save(server, *best);
         }
-        server.slots[best->id] = { KVFLASH_TIER_SLOT, 0.0 };
+        server.slots[best->id] = { KVFLASH_TIER_SLOT, 0.0, std::move(boundaries) };
         return best->id;
     }
 
@@ -485,6 +524,15 @@ int server_kvflash_pick(
     const kvflash_slot * source = n_own >= n_sibling ? best : sibling;
     const size_t n_source = std::max(n_own, n_sibling);
     kvflash_tier tier = KVFLASH_TIER_NONE;
+    if (server.unified) { // now, for what is restored needs the cells
+        std::vector<const kvflash_slot *> idle;
+        for (const auto & slot : slots) {
+            if (!slot.busy && &slot != target && &slot != source) {
+                idle.push_back(&slot);
+            }
+        }
+        evict_over(server, idle, admission.idle_left - std::min(admission.idle_left, source ? source->prompt->tokens.size() : 0));
+    }
     if (hit && restore(server, *target, hit->view)) { // it holds more than any source
         tier = hit->tier;
     } else if (source && source != target && n_source >= tau && server.restores) {
@@ -499,7 +547,7 @@ int server_kvflash_pick(
         } else {
             // no zero-copy in this memory: by way of a state
             save(server, *source);
-            hit = server.pool.find(seed, tokens.data(), tokens.size(), tau - 1);
+            hit = server.pool.find(seed, tokens.data(), tokens.size() - 1, tau - 1);
             if (hit && restore(server, *target, hit->view)) {
                 tier = KVFLASH_TIER_SIBLING;
             }
@@ -508,7 +556,7 @@ int server_kvflash_pick(
     if (tier != KVFLASH_TIER_NONE) {
         *target->lora = lora; // whose state it is now
     }
-    server.slots[target->id] = { tier, tier == KVFLASH_TIER_NONE ? 0.0 : (ggml_time_us() - t_start) / 1000.0 };
+    server.slots[target->id] = { tier, tier == KVFLASH_TIER_NONE ? 0.0 : (ggml_time_us() - t_start) / 1000.0, std::move(boundaries) };
     return target->id;
 }
 
@@ -528,9 +576,7 @@ void server_kvflash_trim(const std::vector<kvflash_slot> & slots) {
         }
     }
     const size_t budget = server.unified ? kvflash_admit(load, 0).idle_left : server.budget;
-    for (const uint32_t i : kvflash_victims(server.params.policy, idle_of(idle), budget)) {
-        evict(server, *idle[i]);
-    }
+    evict_over(server, idle, budget);
     counted.resident_tokens = counted.resident_prefixes = 0;
     for (const auto * slot : idle) {
         counted.resident_tokens   += slot->prompt->tokens.size();
@@ -562,20 +608,27 @@ void server_kvflash_stop(const std::vector<kvflash_slot> & slots) {
     // the pool's end writes what waits, which /props need not wait for
 }
 
-std::shared_ptr<const kvflash_report> server_kvflash_began(int id_slot, int32_t n_past, int32_t n_prompt) {
+std::shared_ptr<const kvflash_report> server_kvflash_began(const kvflash_slot & slot, int32_t n_past, int32_t n_prompt) {
     std::lock_guard<std::mutex> lock(guard());
     if (!instance()) {
         return nullptr;
     }
     auto & server  = *instance();
     auto & counted = server.counted;
-    const started began = server.slots[id_slot];
-    server.slots.erase(id_slot);
+    started began = server.slots[slot.id];
+    server.slots.erase(slot.id);
     auto report = std::make_shared<kvflash_report>();
     const kvflash_tier tier = n_past > 0 ? began.tier : KVFLASH_TIER_NONE;
     report->tier            = kvflash_tier_name(tier);
     report->restored_tokens = tier == KVFLASH_TIER_NONE ? 0 : n_past;
     report->restore_ms      = began.ms;
+    for (const size_t at : began.boundaries) {
+        const auto & held = slot.prompt->checkpoints;
+        if (at > (size_t) n_past && std::none_of(held.begin(), held.end(), [&](const auto & c) { return c.n_tokens == (int64_t) at; })) {
+            report->boundaries.push_back(at);
+        }
+    }
+    counted.boundaries += report->boundaries.size();
     if (tier == KVFLASH_TIER_NONE) {
         counted.misses++;
     } else {
@@ -585,7 +638,7 @@ std::shared_ptr<const kvflash_report> server_kvflash_began(int id_slot, int32_t 
         counted.restored_tokens += n_past;
         counted.restore_ms      += began.ms;
     }
-    SRV_INF("kvflash: slot %d, %d of %d tokens from %s in %.2f ms\n", id_slot, report->restored_tokens, n_prompt, report->tier.c_str(), began.ms);
+    SRV_INF("kvflash: slot %d, %d of %d tokens from %s in %.2f ms\n", slot.id, report->restored_tokens, n_prompt, report->tier.c_str(), began.ms);
     return report;
 }
 
@@ -629,6 +682,7 @@ json server_kvflash_props() {
         { "evicted",         counted.evicted },
         { "restored_tokens", counted.restored_tokens },
         { "restore_ms",      counted.restore_ms },
+        { "boundaries",      counted.boundaries },
         { "saved",           pool.saved },
         { "superseded",      pool.superseded },
         { "ram_entries",     pool.ram_entries },
@@ -673,6 +727,7 @@ std::string server_kvflash_metrics() {
             { "misses", "Prompts without a known beginning" }, { "admitted", "Requests that were given a slot" },
             { "deferred", "Times that a request had to wait for room" }, { "evicted", "Idle prefixes that left their slot" },
             { "restored_tokens", "Prompt tokens restored from outside of the slot" }, { "restore_ms", "Milliseconds that restoring took" },
+            { "boundaries", "States captured where earlier prompts went another way" },
             { "saved", "States taken into memory" }, { "disk_written", "States written to disk" },
             { "disk_failed", "States that could not be written" }, { "damaged", "Damaged files that were refused" } }) {
         add(field + "_total", "counter", help, line(field + "_total", field));

@@ -1,0 +1,43 @@
+"""What the tests of KVFlash ask a server for: prompts of tokens, greedy answers, its counters."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from engine_process import Engine
+from tiny_models import FIRST_BYTE
+
+KVFLASH = ("--kvflash", "auto", "--metrics")
+ALONE = ("--threads", "1")  # tiny models gain nothing by more, and wait for them
+PAGE = 32
+ANSWER = 8
+
+Tokens = list[int]
+
+
+def text(seed: int, n: int) -> Tokens:
+    """`n` tokens of a tiny model, the same for the same seed."""
+    draw = random.Random(seed)
+    return [FIRST_BYTE + draw.randrange(97, 123) for _ in range(n)]
+
+
+def ask(server: Engine, prompt: Tokens | str, **fields: Any) -> tuple[Tokens, dict[str, Any]]:
+    """The greedy answer, and the timings."""
+    body = {
+        "prompt": prompt,
+        "n_predict": ANSWER,
+        "temperature": 0,
+        "return_tokens": True,
+        "ignore_eos": True,
+        **fields,
+    }
+    reply = server.post("/completion", body)
+    assert reply.status == 200, reply.text
+    answer = reply.json()
+    return answer["tokens"], answer["timings"]
+
+
+def pool(server: Engine) -> dict[str, Any]:
+    found: dict[str, Any] = server.get("/props").json()["kvflash"]["resident_pool"]
+    return found
