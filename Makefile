@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BACKEND ?= cpu
 
-.PHONY: setup tools build bench-model bench-pflash serve demo test test-slow lint lock clean
+.PHONY: setup tools build bench-model bench-pflash serve demo test test-slow soak lint lock clean
 
 setup: $(VENV)/.dev tools
 	$(BIN)/python -m flashlane.setup
@@ -49,6 +49,10 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# Half an hour of mixed load on KVFlash.
+soak: setup
+	FLASHLANE_SOAK_MINUTES=30 $(BIN)/python -m pytest tests/engine/test_kvflash_soak.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
 from typing import Any
 
 from engine_process import Engine
@@ -10,6 +12,8 @@ from tiny_models import FIRST_BYTE
 
 KVFLASH = ("--kvflash", "auto", "--metrics")
 ALONE = ("--threads", "1")  # tiny models gain nothing by more, and wait for them
+# Else a batch of another size gives another token now and then, in a slot as after a restore.
+EXACT = (*ALONE, "--cache-type-k", "f32", "--cache-type-v", "f32", "--flash-attn", "off")
 PAGE = 32
 ANSWER = 8
 
@@ -41,3 +45,11 @@ def ask(server: Engine, prompt: Tokens | str, **fields: Any) -> tuple[Tokens, di
 def pool(server: Engine) -> dict[str, Any]:
     found: dict[str, Any] = server.get("/props").json()["kvflash"]["resident_pool"]
     return found
+
+
+def until(condition: Callable[[], object], limit_s: float = 10.0) -> bool:
+    """Whether it comes true within the limit."""
+    deadline = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bool(condition())

@@ -15,11 +15,16 @@ from numpy.typing import NDArray
 Value = str | int | float | bool | Sequence[str] | Sequence[int] | Sequence[float]
 Tensor = NDArray[np.float32]
 
-FIRST_BYTE = 3  # token of the byte 0
-_SPECIAL = ("<unk>", "<s>", "</s>")
+_SPECIAL = ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
+FIRST_BYTE = len(_SPECIAL)  # token of the byte 0
+_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 _UNKNOWN, _CONTROL, _UNUSED, _BYTE, _NORMAL = 2, 3, 5, 6, 1  # llama.cpp's token types
 _WIDTH = 320  # of a vocabulary
 _LETTERS = "abcdefghijklmnop"
+FIRST_LETTER, LETTERS = FIRST_BYTE + 256, len(_LETTERS)  # tokens that `cycle_pair` goes through
 _ALIGNMENT = 32
 _KINDS = {str: 8, int: 5, float: 6}  # GGUF's numbers of an array's types
 
@@ -119,9 +124,10 @@ def cycle_pair(folder: Path) -> tuple[Path, Path]:
     token one period before, by the phase of its rotary positions, and repeats it.
     """
     width, head, block = _WIDTH, 64, 16
-    first, period = len(_SPECIAL) + 256, len(_LETTERS)
-    after = np.full(width, first)
-    after[first : first + period] = [first + (i + 1) % period for i in range(period)]
+    after = np.full(width, FIRST_LETTER)
+    after[FIRST_LETTER : FIRST_LETTER + LETTERS] = [
+        FIRST_LETTER + (i + 1) % LETTERS for i in range(LETTERS)
+    ]
     shift = np.zeros((width, width), np.float32)
     shift[after, np.arange(width)] = 1
     one_hot = np.eye(width, dtype=np.float32)
@@ -161,7 +167,7 @@ def cycle_pair(folder: Path) -> tuple[Path, Path]:
             **none,
         },
     )
-    angles = (period + 1) * 10000.0 ** (-2 * np.arange(head // 2) / head)
+    angles = (LETTERS + 1) * 10000.0 ** (-2 * np.arange(head // 2) / head)
     query = np.tile(np.concatenate([np.cos(angles), -np.sin(angles)]), width // head)
     key = np.tile(np.concatenate([np.ones(head // 2), np.zeros(head // 2)]), width // head)
     drafter = written(
@@ -263,7 +269,7 @@ def _ssm(arch: str) -> dict[str, Value]:
 
 def _vocabulary(arch: str) -> dict[str, Value]:
     texts = [*_SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), *_LETTERS]
-    kinds = [_UNKNOWN, _CONTROL, _CONTROL, *[_BYTE] * 256, *[_NORMAL] * len(_LETTERS)]
+    kinds = [_UNKNOWN, *[_CONTROL] * 4, *[_BYTE] * 256, *[_NORMAL] * len(_LETTERS)]
     unused = _WIDTH - len(texts)
     return {
         "general.architecture": arch,
@@ -279,7 +285,7 @@ def _vocabulary(arch: str) -> dict[str, Value]:
         "tokenizer.ggml.add_bos_token": False,
         "tokenizer.ggml.add_eos_token": False,
         "tokenizer.ggml.add_space_prefix": False,
-        "tokenizer.chat_template": "{% for m in messages %}{{ m['content'] }}{% endfor %}",
+        "tokenizer.chat_template": _TEMPLATE,
     }
 
 

@@ -1,12 +1,12 @@
 #include "server-kvflash.h"
 
-#include "build-info.h"
 #include "common.h"
 #include "flashlane-args.h"
 #include "kvflash-boundaries.h"
 #include "kvflash-pool.h"
 #include "log.h"
 #include "server-common.h"
+#include "server-kvflash-seed.h"
 #include "server-task.h"
 #include "speculative.h"
 
@@ -18,12 +18,8 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 using json = common_json;
 
@@ -57,18 +53,19 @@ struct kvflash_server {
     const size_t capacity;
     const size_t budget;
     const bool   restores; // LLAMA_KVFLASH_HIDDEN_STATE_RESTORE
-    const kvflash_seed base;
+    const kvflash_fingerprint fingerprint;
     kvflash_pool pool;
     const uint64_t boundary_bytes;
     kvflash_history history;
     std::map<int, started> slots; // what their newest task goes on from
+    std::set<int> foreign; // slots that hold a state of a client's file: nobody knows what it depends on
     kvflash_counters counted;
 
     kvflash_server(
             const kvflash_params & params, const kvflash_setup & setup, bool unified, size_t capacity, size_t budget, bool restores,
-            const kvflash_seed & base, const kvflash_pool::limits & limits) :
-        params(params), setup(setup), unified(unified), capacity(capacity), budget(budget), restores(restores), base(base),
-        pool(limits, base, setup.cutting), boundary_bytes(limits.ram_bytes / BOUNDARY_SHARE),
+            const kvflash_fingerprint & fingerprint, const kvflash_pool::limits & limits) :
+        params(params), setup(setup), unified(unified), capacity(capacity), budget(budget), restores(restores), fingerprint(fingerprint),
+        pool(limits, fingerprint.base, setup.cutting), boundary_bytes(limits.ram_bytes / BOUNDARY_SHARE),
         history(limits.tau, HISTORY_PROMPTS, HISTORY_TOKENS) {}
 };
 
@@ -95,107 +92,6 @@ bool kvflash_report::captures_at(size_t n_tokens) const {
 
 bool server_kvflash_wanted() {
     return flashlane_params_get().kvflash.budget != 0;
-}
-
-//
-// What a state depends on
-//
-
-static void add_text(kvflash_seed & seed, const std::string & text) {
-    seed.add(text.data(), text.size());
-}
-
-template <typename T>
-static void add_value(kvflash_seed & seed, T value) {
-    seed.add(&value, sizeof(value));
-}
-
-// Every byte of the file, since models that differ anywhere have other states. Pages that loading has read
-// already come from memory.
-static bool add_file(kvflash_seed & seed, const std::string & path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat about;
-    if (fd < 0 || fstat(fd, &about) != 0 || about.st_size <= 0) {
-        if (fd >= 0) {
-            close(fd);
-        }
-        return false;
-    }
-    void * data = mmap(nullptr, about.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (data == MAP_FAILED) {
-        return false;
-    }
-    add_value(seed, (uint64_t) about.st_size);
-    add_value(seed, kvflash_checksum((const uint8_t *) data, about.st_size));
-    munmap(data, about.st_size);
-    return true;
-}
-
-// The files of a model that is split over several: "-00001-of-00004.gguf".
-static std::vector<std::string> files_of(const std::string & path) {
-    std::vector<std::string> files;
-    const size_t mark = path.find("-00001-of-");
-    if (mark == std::string::npos) {
-        return { path };
-    }
-    const int n = atoi(path.c_str() + mark + 10);
-    for (int i = 1; i <= n; i++) {
-        char number[16];
-        snprintf(number, sizeof(number), "-%05d-of-", i);
-        files.push_back(path.substr(0, mark) + number + path.substr(mark + 10));
-    }
-    return files;
-}
-
-static bool seed_of(const common_params & params, const kvflash_setup & setup, bool with_files, kvflash_seed & seed) {
-    add_text(seed, llama_build_info());
-    char about[256] = {};
-    llama_model_desc(llama_get_model(setup.target), about, sizeof(about));
-    add_text(seed, about);
-    add_value(seed, llama_model_size(llama_get_model(setup.target)));
-    for (const auto type : { params.cache_type_k, params.cache_type_v }) {
-        add_value(seed, (int32_t) type);
-    }
-    add_value(seed, (int32_t) params.flash_attn_type);
-    add_value(seed, (int32_t) params.rope_scaling_type);
-    for (const float value : { params.rope_freq_base, params.rope_freq_scale, params.yarn_ext_factor, params.yarn_attn_factor,
-            params.yarn_beta_fast, params.yarn_beta_slow }) {
-        add_value(seed, value);
-    }
-    add_value(seed, (int32_t) params.yarn_orig_ctx);
-    add_value(seed, (int32_t) params.grp_attn_n);
-    add_value(seed, (int32_t) params.grp_attn_w);
-    add_value(seed, params.swa_full);
-    add_value(seed, params.kv_unified);
-    for (const auto & vector : params.control_vectors) {
-        add_text(seed, vector.fname);
-        add_value(seed, vector.strength);
-    }
-    add_value(seed, setup.draft != nullptr);
-    if (setup.draft) {
-        llama_model_desc(llama_get_model(setup.draft), about, sizeof(about));
-        add_text(seed, about);
-    }
-    if (!with_files) {
-        return true; // within one process the model stays the same
-    }
-    std::vector<std::string> files = files_of(params.model.path);
-    if (setup.draft && !params.speculative.draft.mparams.path.empty()) {
-        const auto drafts = files_of(params.speculative.draft.mparams.path);
-        files.insert(files.end(), drafts.begin(), drafts.end());
-    }
-    return std::all_of(files.begin(), files.end(), [&](const std::string & file) { return add_file(seed, file); });
-}
-
-static kvflash_seed with_lora(kvflash_seed seed, const std::vector<common_adapter_lora_info> & lora) {
-    for (const auto & adapter : lora) {
-        if (adapter.scale != 0.0f) {
-            add_text(seed, adapter.path);
-            add_value(seed, adapter.scale);
-        }
-    }
-    return seed;
 }
 
 static uint64_t free_memory() {
@@ -237,15 +133,15 @@ std::string server_kvflash_start(const common_params & common, const kvflash_set
                 budget, limits.ram_bytes / MIB);
     }
 
-    kvflash_seed seed;
-    if (!seed_of(common, setup, !limits.folder.empty(), seed)) {
-        return "--kvflash-store " + limits.folder + " needs to read the model's files to tell its states from another's: cannot read " +
-               common.model.path;
+    kvflash_fingerprint fingerprint;
+    const std::string unread = kvflash_fingerprint_of(common, setup.target, setup.draft, !limits.folder.empty(), fingerprint);
+    if (!unread.empty()) {
+        return "--kvflash-store " + limits.folder + " needs to read the model's files to tell its states from another's: cannot read " + unread;
     }
     const char * restore = getenv("LLAMA_KVFLASH_HIDDEN_STATE_RESTORE");
     std::lock_guard<std::mutex> lock(guard());
     instance() = std::make_unique<kvflash_server>(
-        params, setup, common.kv_unified, capacity, budget, !(restore && strcmp(restore, "0") == 0), seed, limits);
+        params, setup, common.kv_unified, capacity, budget, !(restore && strcmp(restore, "0") == 0), fingerprint, limits);
     return "";
 }
 
@@ -265,11 +161,11 @@ static bool capture(llama_context * ctx, int id, kvflash_record & record, const 
 
 static void save(kvflash_server & server, const kvflash_slot & slot) {
     const auto & prompt = *slot.prompt;
-    if (!is_plain(prompt.tokens, server.params.tau)) {
+    if (!is_plain(prompt.tokens, server.params.tau) || server.foreign.count(slot.id)) {
         return;
     }
     const auto & tokens = prompt.tokens.get_tokens();
-    const kvflash_seed seed = with_lora(server.base, *slot.lora);
+    const kvflash_seed seed = server.fingerprint.with(*slot.lora);
     if (server.pool.holds(seed, tokens.data(), tokens.size())) {
         return;
     }
@@ -324,6 +220,7 @@ static void clear(kvflash_server & server, const kvflash_slot & slot) {
         }
     }
     slot.prompt->clear();
+    server.foreign.erase(slot.id);
 }
 
 static std::vector<uint8_t> copy_of(const kvflash_bytes & bytes) {
@@ -447,7 +344,7 @@ int server_kvflash_pick(
     const auto admission = kvflash_admit(load, std::min(tokens.size() + n_answer, server.capacity));
     const bool overtakes = others_wait && !task.was_deferred && load.active > 0;
     if (server.unified && (overtakes || !admission.admitted)) {
-        server.counted.deferred++;
+        server.counted.deferred += !task.was_deferred;
         return -1;
     }
     server.counted.admitted++;
@@ -464,7 +361,7 @@ int server_kvflash_pick(
     }
     const size_t tau = server.params.tau;
     const bool copies = server.unified && server.setup.cutting.anywhere() && !server.setup.speculator; // between slots, without cost
-    const kvflash_seed seed = with_lora(server.base, lora);
+    const kvflash_seed seed = server.fingerprint.with(lora);
     auto boundaries = learn(server, seed, tokens, slots);
     if (best && n_own < tau && best->prompt->tokens.size() >= n_own + tau) {
         best  = nullptr; // a few tokens are not worth the rest of what it holds
@@ -474,7 +371,7 @@ int server_kvflash_pick(
     size_t n_sibling = 0;
     if (server.restores && copies) {
         for (const auto & slot : slots) {
-            const size_t n = &slot == best ? 0 : shared(server, slot, task, lora);
+            const size_t n = &slot == best || server.foreign.count(slot.id) ? 0 : shared(server, slot, task, lora);
             if (n >= tau && n > n_sibling) {
                 sibling   = &slot;
                 n_sibling = n;
@@ -488,7 +385,7 @@ int server_kvflash_pick(
     const int64_t t_start = ggml_time_us();
 
     // going on in a slot costs nothing, unless that would lose what it holds beyond
-    const bool forks = server.restores && best && best->prompt->tokens.size() >= n_own + tau && free.size() > 1;
+    const bool forks = server.restores && best && !server.foreign.count(best->id) && best->prompt->tokens.size() >= n_own + tau && free.size() > 1;
     if (!hit && best && n_own + tau > n_sibling && !forks) {
         if (best->prompt->tokens.size() >= n_own + tau) {
             save(server, *best);
@@ -591,6 +488,20 @@ void server_kvflash_save(const kvflash_slot & slot) {
     }
 }
 
+void server_kvflash_before_load(const std::vector<kvflash_slot> & slots, int id_slot) {
+    std::lock_guard<std::mutex> lock(guard());
+    if (!instance()) {
+        return;
+    }
+    auto & server = *instance();
+    for (const auto & slot : slots) {
+        if (!slot.busy && !slot.prompt->tokens.empty() && (server.unified || slot.id == id_slot)) {
+            evict(server, slot);
+        }
+    }
+    server.foreign.insert(id_slot);
+}
+
 void server_kvflash_stop(const std::vector<kvflash_slot> & slots) {
     std::unique_ptr<kvflash_server> server;
     {
@@ -617,6 +528,9 @@ std::shared_ptr<const kvflash_report> server_kvflash_began(const kvflash_slot & 
     auto & counted = server.counted;
     started began = server.slots[slot.id];
     server.slots.erase(slot.id);
+    if (n_past == 0) {
+        server.foreign.erase(slot.id);
+    }
     auto report = std::make_shared<kvflash_report>();
     const kvflash_tier tier = n_past > 0 ? began.tier : KVFLASH_TIER_NONE;
     report->tier            = kvflash_tier_name(tier);
@@ -725,7 +639,7 @@ std::string server_kvflash_metrics() {
     add("hits_total", "counter", "Prompts that went on from a known beginning", hits);
     for (const auto & [field, help] : std::vector<std::pair<std::string, const char *>> {
             { "misses", "Prompts without a known beginning" }, { "admitted", "Requests that were given a slot" },
-            { "deferred", "Times that a request had to wait for room" }, { "evicted", "Idle prefixes that left their slot" },
+            { "deferred", "Requests that had to wait for room" }, { "evicted", "Idle prefixes that left their slot" },
             { "restored_tokens", "Prompt tokens restored from outside of the slot" }, { "restore_ms", "Milliseconds that restoring took" },
             { "boundaries", "States captured where earlier prompts went another way" },
             { "saved", "States taken into memory" }, { "disk_written", "States written to disk" },

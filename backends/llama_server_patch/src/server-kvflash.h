@@ -73,6 +73,9 @@ void server_kvflash_trim(const std::vector<kvflash_slot> & slots);
 // Before an idle slot is cleared for want of cells.
 void server_kvflash_save(const kvflash_slot & slot);
 
+// Before a client's file is loaded into a slot: it finds room, and its state is never taken for one of ours.
+void server_kvflash_before_load(const std::vector<kvflash_slot> & slots, int id_slot);
+
 // When a slot begins its prompt: `n_past` tokens of it need no processing.
 std::shared_ptr<const kvflash_report> server_kvflash_began(const kvflash_slot & slot, int32_t n_past, int32_t n_prompt);
 
