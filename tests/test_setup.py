@@ -316,7 +316,12 @@ def pins(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("file", "model"), [("models.txt", "smollm2-135m"), ("bench-model.txt", "qwen2.5-coder-1.5b")]
+    ("file", "model"),
+    [
+        ("models.txt", "smollm2-135m"),
+        ("bench-model.txt", "qwen2.5-coder-1.5b"),
+        ("test-model.txt", "gemma-3-270m"),
+    ],
 )
 def test_the_catalogue_agrees_with_the_requirements(file: str, model: str) -> None:
     assert pins(file) == {part.package: part.wheel_sha256 for part in CATALOGUE[model].parts}

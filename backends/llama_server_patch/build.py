@@ -123,7 +123,9 @@ def ensure_engine(backend: str = "cpu", *, patched: bool = True, say: Progress =
         work, log = root / f"{key}.work", root / f"{key}.log"
         source = prepare_source(work, patched=patched, say=say)
         started = time.monotonic()
-        _compile(source, work / "build", build_flags(backend), log, say)
+        # the commit that the server names: what one build has stored is no other build's
+        flags = (*build_flags(backend), f"-DLLAMA_BUILD_COMMIT={key}")
+        _compile(source, work / "build", flags, log, say)
         minutes = (time.monotonic() - started) / 60
         server = _install(work, root / key, backend, patched, minutes)
     say(f"engine: built in {minutes:.1f} minutes: {server}")

@@ -1,7 +1,4 @@
-"""KVFlash in the real server, as far as it goes: states are restored, and answers stay the same.
-
-Unfinished, so the server refuses `--kvflash` without the variable that this file sets.
-"""
+"""KVFlash in the real server, as far as it goes: states are restored, and answers stay the same."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ ARGS = ("--ctx-size", "4096", "--parallel", "2", "--kv-unified")
 KVFLASH = ("--kvflash", "auto", "--kvflash-tau", "32", "--metrics")
 DOCUMENTS = 4
 
-
-@pytest.fixture(autouse=True)
-def _trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLASHLANE_KVFLASH_TRIAL", "1")
+pytestmark = pytest.mark.usefixtures("kvflash_trial")
 
 
 def document(seed: int) -> str:

@@ -1,4 +1,4 @@
-"""KVFlash's pure cores in C++: page directory, eviction, admission, records and the disk tier.
+"""KVFlash's pure cores in C++: page directory, boundaries, eviction, records and the disk tier.
 
 Each runs under sanitizers; the disk tier also on folders that are shared, damaged and full.
 """
@@ -13,7 +13,8 @@ from cores import CHECKED, THREADS, check, compiled
 PAGES = ("kvflash-pages.cpp",)
 RECORD = (*PAGES, "kvflash-record.cpp")
 STORE = (*RECORD, "kvflash-store.cpp")
-POOL = (*STORE, "kvflash-pool.cpp")
+CUT = ("kvflash-cut.cpp",)
+POOL = (*STORE, *CUT, "kvflash-pool.cpp")
 
 
 @pytest.fixture
@@ -25,6 +26,11 @@ def folder(tmp_path: Path) -> Path:
 
 def test_pages(tmp_path: Path) -> None:
     check(compiled(tmp_path, "kvflash_pages", (*PAGES, "kvflash-evict.cpp"), *CHECKED))
+
+
+def test_boundaries(tmp_path: Path) -> None:
+    sources = (*PAGES, *CUT, "kvflash-boundaries.cpp")
+    check(compiled(tmp_path, "kvflash_boundaries", sources, *CHECKED))
 
 
 def test_records(tmp_path: Path) -> None:

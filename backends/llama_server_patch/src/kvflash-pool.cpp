@@ -20,8 +20,8 @@ const char * kvflash_tier_name(kvflash_tier tier) {
     return "none";
 }
 
-kvflash_pool::kvflash_pool(const limits & limits, const kvflash_seed & base, bool can_cut) :
-    limit(limits), can_cut(can_cut), in_ram(limits.tau), on_disk(limits.tau) {
+kvflash_pool::kvflash_pool(const limits & limits, const kvflash_seed & base, const kvflash_cutting & cutting) :
+    limit(limits), cutting(cutting), in_ram(limits.tau), on_disk(limits.tau) {
     if (limit.folder.empty()) {
         return;
     }
@@ -44,22 +44,17 @@ kvflash_pool::~kvflash_pool() {
     thread.join();
 }
 
-size_t kvflash_pool::usable(const kvflash_view & view, size_t n_common, bool can_cut) {
-    if (can_cut || n_common >= view.n_tokens) {
-        return std::min(n_common, view.n_tokens);
-    }
-    size_t best = 0;
-    for (const auto & checkpoint : view.checkpoints) {
-        if (checkpoint.n_tokens <= (int64_t) n_common) {
-            best = std::max(best, (size_t) checkpoint.n_tokens);
-        }
-    }
-    return best;
+size_t kvflash_pool::usable(const kvflash_view & view, size_t n_common) const {
+    return kvflash_cut(cutting, view, kvflash_pos_min(cutting, view.n_tokens), n_common);
+}
+
+bool kvflash_pool::covers(const kvflash_view & view, size_t n) const {
+    return usable(view, n) + limit.tau > n;
 }
 
 bool kvflash_pool::holds(const kvflash_seed & seed, const int32_t * tokens, size_t n) const {
     const auto ids = in_ram.beyond(seed, tokens, n);
-    return std::any_of(ids.begin(), ids.end(), [&](uint64_t id) { return usable(by_id.at(id)->record->view(), n, can_cut) == n; });
+    return std::any_of(ids.begin(), ids.end(), [&](uint64_t id) { return covers(by_id.at(id)->record->view(), n); });
 }
 
 void kvflash_pool::put(const kvflash_seed & seed, std::shared_ptr<const kvflash_record> record) {
@@ -73,8 +68,7 @@ void kvflash_pool::put(const kvflash_seed & seed, std::shared_ptr<const kvflash_
     // those that the new one holds, and can be cut back to, say nothing that it does not
     for (uint64_t id : in_ram.within(seed, view.tokens, view.n_tokens)) {
         const auto old = by_id.at(id);
-        const size_t n = old->record->view().n_tokens;
-        if (usable(view, n, can_cut) == n) {
+        if (covers(view, old->record->view().n_tokens)) {
             remove(old, false);
             counted.superseded++;
         }
@@ -108,23 +102,17 @@ void kvflash_pool::remove(std::list<entry>::iterator it, bool to_disk) {
 }
 
 std::optional<kvflash_hit> kvflash_pool::find(const kvflash_seed & seed, const int32_t * tokens, size_t n, size_t more_than) {
-    const auto of_memory = [&](uint64_t id, size_t n_common) { return usable(by_id.at(id)->record->view(), n_common, can_cut); };
+    const auto of_memory = [&](uint64_t id, size_t n_common) { return usable(by_id.at(id)->record->view(), n_common); };
     const auto match = in_ram.find(seed, tokens, n, of_memory);
     const size_t in_memory = std::max(match.n_usable, more_than);
     if (reader) {
         refresh();
-        // of a file the tokens alone are known: what it can be cut back to shows when it is read
-        const auto on = on_disk.find(seed, tokens, n, [](uint64_t, size_t n_common) { return n_common; });
-        if (on.n_usable >= in_memory + limit.tau) {
-            std::shared_ptr<kvflash_mapped> mapped = reader->read(on.id, seed);
-            if (!mapped) {
-                on_disk.remove(on.id);
-            } else {
-                kvflash_hit hit { KVFLASH_TIER_DISK, on.n_common, usable(mapped->view, on.n_common, can_cut), mapped->view, mapped };
-                if (hit.n_usable > in_memory) {
-                    return hit;
-                }
+        const auto of_disk = [&](uint64_t id, size_t n_common) { return usable(views_on_disk.at(id), n_common); };
+        for (auto on = on_disk.find(seed, tokens, n, of_disk); on.n_usable >= in_memory + limit.tau; on = on_disk.find(seed, tokens, n, of_disk)) {
+            if (std::shared_ptr<kvflash_mapped> mapped = reader->read(on.id, seed)) {
+                return kvflash_hit { KVFLASH_TIER_DISK, on.n_common, on.n_usable, mapped->view, mapped };
             }
+            forget(on.id); // gone, or damaged
         }
     }
     if (match.n_usable <= more_than) {
@@ -143,12 +131,18 @@ void kvflash_pool::refresh() {
     std::vector<uint64_t> gone;
     reader->refresh(added, gone);
     for (uint64_t id : gone) {
-        on_disk.remove(id);
+        forget(id);
     }
     for (auto & record : added) {
+        views_on_disk[record.id] = record.view;
         on_disk.add(record.id, record.seed, std::move(record.tokens));
     }
     next_refresh_us = now_us() + REFRESH_US;
+}
+
+void kvflash_pool::forget(uint64_t id) {
+    on_disk.remove(id);
+    views_on_disk.erase(id);
 }
 
 void kvflash_pool::enqueue(const entry & e, bool at_once) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "flashlane-args.h"
+#include "kvflash-cut.h"
 #include "kvflash-evict.h"
 #include "kvflash-record.h"
 #include "kvflash-store.h"
@@ -59,14 +60,10 @@ public:
         int64_t  settle_ms  = 5000; // a state that is superseded within this time is never written
     };
 
-    // `can_cut`: a state can be cut back to any length, not to its checkpoints alone.
-    kvflash_pool(const limits & limits, const kvflash_seed & base, bool can_cut);
+    kvflash_pool(const limits & limits, const kvflash_seed & base, const kvflash_cutting & cutting);
     ~kvflash_pool(); // writes what waits to be written
 
-    // What of `n_common` first tokens the state can be cut back to.
-    static size_t usable(const kvflash_view & view, size_t n_common, bool can_cut);
-
-    // Whether a state in memory already holds that of these tokens.
+    // Whether a state in memory already holds that of these tokens, but for less than a page.
     bool holds(const kvflash_seed & seed, const int32_t * tokens, size_t n) const;
 
     // Takes a sealed record into memory, and towards the disk.
@@ -95,9 +92,10 @@ private:
     };
 
     const limits limit;
-    const bool   can_cut;
+    const kvflash_cutting cutting;
     uint64_t next_id = 1;
     kvflash_directory in_ram, on_disk;
+    std::unordered_map<uint64_t, kvflash_view> views_on_disk; // checkpoints, without their bytes
     std::list<entry> entries; // the one used last in front
     std::unordered_map<uint64_t, std::list<entry>::iterator> by_id;
     std::unique_ptr<kvflash_store> reader;
@@ -113,8 +111,12 @@ private:
     std::unique_ptr<kvflash_store> writer;
     std::thread thread;
 
+    // What of `n_common` first tokens a state that is restored can be cut back to.
+    size_t usable(const kvflash_view & view, size_t n_common) const;
+    bool covers(const kvflash_view & view, size_t n) const;
     void remove(std::list<entry>::iterator it, bool to_disk);
     void enqueue(const entry & e, bool at_once);
     void refresh();
+    void forget(uint64_t id); // of the disk
     void write_queue();
 };

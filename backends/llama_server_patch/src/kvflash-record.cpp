@@ -219,20 +219,19 @@ std::string kvflash_read_record(const uint8_t * data, size_t size, const kvflash
     view = {};
     view.tokens   = (const int32_t *) (data + p.tokens);
     view.n_tokens = h.n_tokens;
-    if (!whole) {
-        return "";
-    }
-    view.target     = { data + p.target, h.target };
-    view.draft      = { data + p.draft, h.draft };
-    view.speculator = { data + p.speculator, h.speculator };
+    const auto part = [&](uint64_t at, uint64_t size) { return whole ? kvflash_bytes { data + at, size } : kvflash_bytes {}; };
+    view.target     = part(p.target, h.target);
+    view.draft      = part(p.draft, h.draft);
+    view.speculator = part(p.speculator, h.speculator);
     int64_t last = 0;
     for (size_t i = 0; i < rows.size(); i++) {
         if (rows[i].n_tokens < last || rows[i].n_tokens > (int64_t) h.n_tokens) {
             return "lengths";
         }
         last = rows[i].n_tokens;
-        view.checkpoints.push_back({ rows[i].n_tokens, rows[i].pos_min, rows[i].pos_max, { data + p.checkpoints[i][0], rows[i].target },
-            { data + p.checkpoints[i][1], rows[i].draft }, { data + p.checkpoints[i][2], rows[i].speculator } });
+        const auto & [target, draft, speculator] = p.checkpoints[i];
+        view.checkpoints.push_back({ rows[i].n_tokens, rows[i].pos_min, rows[i].pos_max, part(target, rows[i].target),
+            part(draft, rows[i].draft), part(speculator, rows[i].speculator) });
     }
     return "";
 }

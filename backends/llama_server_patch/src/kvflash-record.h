@@ -55,7 +55,8 @@ private:
 };
 
 // Reads a sealed record of another origin. Nothing in it is believed: every length is checked against `size`
-// before it is used, and with `whole` every byte against its checksum. Returns an empty string, or one word:
+// before it is used, and with `whole` every byte against its checksum; without it, `view` has the tokens and
+// the positions of the checkpoints alone. Returns an empty string, or one word:
 // "short", "magic", "version", "seed", "lengths", "damaged".
 std::string kvflash_read_record(const uint8_t * data, size_t size, const kvflash_seed & seed, bool whole, kvflash_view & view);
 

@@ -89,30 +89,41 @@ kvflash_store::kvflash_store(std::string folder, const kvflash_seed & base, uint
     }
 }
 
-void kvflash_store::remove_damaged(const std::string & path) {
+void kvflash_store::remove_damaged(const std::string & name) {
     counted.damaged++;
-    unlink(path.c_str());
+    if (unlink((own + "/" + name).c_str()) != 0 && errno != ENOENT) {
+        refused.insert(name);
+    }
 }
 
-bool kvflash_store::read_head(const std::string & path, found & record) {
-    const descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+void kvflash_store::forget(uint64_t id) {
+    const auto known = files.find(id);
+    if (known != files.end()) {
+        by_name.erase(known->second.name);
+        files.erase(known);
+    }
+}
+
+bool kvflash_store::read_head(const std::string & name, found & record) {
+    const descriptor file(open((own + "/" + name).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     if (file.fd < 0) {
         return false; // gone, or not ours to read
     }
     record.bytes = size_of(file.fd);
     std::vector<uint8_t> head(KVFLASH_FIXED_HEAD_BYTES);
-    kvflash_view view;
+    kvflash_view & view = record.view;
     if (record.bytes >= head.size() && read_exactly(file.fd, head.data(), head.size())) {
         const size_t size = kvflash_head_size(head.data(), head.size(), record.seed);
         if (size >= head.size() && size <= std::min(record.bytes, MAX_HEAD_BYTES)) {
             head.resize(size);
             if (read_exactly(file.fd, head.data(), size) && kvflash_read_record(head.data(), size, record.seed, false, view).empty()) {
                 record.tokens.assign(view.tokens, view.tokens + view.n_tokens);
+                view.tokens = nullptr;
                 return true;
             }
         }
     }
-    remove_damaged(path);
+    remove_damaged(name);
     return false;
 }
 
@@ -125,11 +136,11 @@ void kvflash_store::refresh(std::vector<found> & added, std::vector<uint64_t> & 
             continue;
         }
         present[name] = true;
-        if (by_name.count(name)) {
+        if (by_name.count(name) || refused.count(name)) {
             continue;
         }
         found record;
-        if (!read_head(it->path().string(), record)) {
+        if (!read_head(name, record)) {
             continue;
         }
         record.id     = next_id++;
@@ -153,14 +164,16 @@ std::unique_ptr<kvflash_mapped> kvflash_store::read(uint64_t id, const kvflash_s
     if (known == files.end()) {
         return nullptr;
     }
-    const std::string path = own + "/" + known->second.name;
-    const descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    const std::string name = known->second.name;
+    const descriptor file(open((own + "/" + name).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     if (file.fd < 0) {
+        forget(id);
         return nullptr;
     }
     const uint64_t size = size_of(file.fd);
     if (size == 0) {
-        remove_damaged(path);
+        remove_damaged(name);
+        forget(id);
         return nullptr;
     }
     void * data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file.fd, 0);
@@ -169,7 +182,8 @@ std::unique_ptr<kvflash_mapped> kvflash_store::read(uint64_t id, const kvflash_s
     }
     auto mapped = std::make_unique<kvflash_mapped>((const uint8_t *) data, size);
     if (!kvflash_read_record(mapped->data, mapped->size, seed, true, mapped->view).empty()) {
-        remove_damaged(path);
+        remove_damaged(name);
+        forget(id);
         return nullptr;
     }
     futimens(file.fd, nullptr); // used now; without the right to, it only looks older

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,7 @@ public:
         uint64_t id;
         kvflash_seed seed;
         std::vector<int32_t> tokens;
+        kvflash_view view; // without tokens and bytes
         uint64_t bytes;
     };
 
@@ -70,9 +72,11 @@ private:
     uint64_t next_id = 1;
     std::unordered_map<uint64_t, file>        files;
     std::unordered_map<std::string, uint64_t> by_name;
+    std::unordered_set<std::string> refused; // damaged, and could not be removed
     kvflash_store_counters counted;
 
-    bool read_head(const std::string & path, found & record);
-    void remove_damaged(const std::string & path);
+    bool read_head(const std::string & name, found & record);
+    void remove_damaged(const std::string & name);
+    void forget(uint64_t id);
     void make_room(uint64_t wanted, const std::string & except);
 };

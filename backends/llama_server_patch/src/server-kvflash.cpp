@@ -1,12 +1,13 @@
 #include "server-kvflash.h"
 
-#include "build-info.h"
 #include "common.h"
 #include "flashlane-args.h"
 #include "flashlane-tokens.h"
+#include "kvflash-boundaries.h"
 #include "kvflash-pool.h"
 #include "log.h"
 #include "server-common.h"
+#include "server-kvflash-seed.h"
 #include "server-task.h"
 #include "speculative.h"
 
@@ -18,17 +19,15 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 using json = common_json;
 
 static constexpr size_t MIB = 1u << 20;
 static constexpr double AUTO_FREE_SHARE = 0.5;        // `auto`: of the free memory, for states outside of the slots
+static constexpr size_t HISTORY_PROMPTS = 16, HISTORY_TOKENS = 1u << 20; // that boundaries are learned from
+static constexpr uint64_t BOUNDARY_SHARE = 8; // one part of this many of the memory is for the states at one prompt's boundaries
 
 namespace {
 
@@ -37,12 +36,14 @@ struct kvflash_counters {
     uint64_t hits[KVFLASH_TIER_DISK + 1] = {};
     uint64_t restored_tokens = 0;
     double   restore_ms      = 0.0;
+    uint64_t boundaries      = 0;
     size_t   resident_tokens = 0, resident_prefixes = 0, active_tokens = 0, active_slots = 0;
 };
 
 struct started {
     kvflash_tier tier = KVFLASH_TIER_NONE;
     double       ms   = 0.0;
+    std::vector<size_t> boundaries;
 };
 
 // What lives from the model's loading to its end.
@@ -53,16 +54,20 @@ struct kvflash_server {
     const size_t capacity;
     const size_t budget;
     const bool   restores; // LLAMA_KVFLASH_HIDDEN_STATE_RESTORE
-    const kvflash_seed base;
+    const kvflash_fingerprint fingerprint;
     kvflash_pool pool;
+    const uint64_t boundary_bytes;
+    kvflash_history history;
     std::map<int, started> slots; // what their newest task goes on from
+    std::set<int> foreign; // slots that hold a state of a client's file: nobody knows what it depends on
     kvflash_counters counted;
 
     kvflash_server(
             const kvflash_params & params, const kvflash_setup & setup, bool unified, size_t capacity, size_t budget, bool restores,
-            const kvflash_seed & base, const kvflash_pool::limits & limits) :
-        params(params), setup(setup), unified(unified), capacity(capacity), budget(budget), restores(restores), base(base),
-        pool(limits, base, setup.can_cut) {}
+            const kvflash_fingerprint & fingerprint, const kvflash_pool::limits & limits) :
+        params(params), setup(setup), unified(unified), capacity(capacity), budget(budget), restores(restores), fingerprint(fingerprint),
+        pool(limits, fingerprint.base, setup.cutting), boundary_bytes(limits.ram_bytes / BOUNDARY_SHARE),
+        history(limits.tau, HISTORY_PROMPTS, HISTORY_TOKENS) {}
 };
 
 } // namespace
@@ -82,109 +87,12 @@ json kvflash_report::to_json() const {
     return json { { "restored_tokens", restored_tokens }, { "tier", tier }, { "restore_ms", restore_ms } };
 }
 
+bool kvflash_report::captures_at(size_t n_tokens) const {
+    return std::binary_search(boundaries.begin(), boundaries.end(), n_tokens);
+}
+
 bool server_kvflash_wanted() {
     return flashlane_params_get().kvflash.budget != 0;
-}
-
-//
-// What a state depends on
-//
-
-static void add_text(kvflash_seed & seed, const std::string & text) {
-    seed.add(text.data(), text.size());
-}
-
-template <typename T>
-static void add_value(kvflash_seed & seed, T value) {
-    seed.add(&value, sizeof(value));
-}
-
-// Every byte of the file, since models that differ anywhere have other states. Pages that loading has read
-// already come from memory.
-static bool add_file(kvflash_seed & seed, const std::string & path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat about;
-    if (fd < 0 || fstat(fd, &about) != 0 || about.st_size <= 0) {
-        if (fd >= 0) {
-            close(fd);
-        }
-        return false;
-    }
-    void * data = mmap(nullptr, about.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (data == MAP_FAILED) {
-        return false;
-    }
-    add_value(seed, (uint64_t) about.st_size);
-    add_value(seed, kvflash_checksum((const uint8_t *) data, about.st_size));
-    munmap(data, about.st_size);
-    return true;
-}
-
-// The files of a model that is split over several: "-00001-of-00004.gguf".
-static std::vector<std::string> files_of(const std::string & path) {
-    std::vector<std::string> files;
-    const size_t mark = path.find("-00001-of-");
-    if (mark == std::string::npos) {
-        return { path };
-    }
-    const int n = atoi(path.c_str() + mark + 10);
-    for (int i = 1; i <= n; i++) {
-        char number[16];
-        snprintf(number, sizeof(number), "-%05d-of-", i);
-        files.push_back(path.substr(0, mark) + number + path.substr(mark + 10));
-    }
-    return files;
-}
-
-static bool seed_of(const common_params & params, const kvflash_setup & setup, bool with_files, kvflash_seed & seed) {
-    add_text(seed, llama_build_info());
-    char about[256] = {};
-    llama_model_desc(llama_get_model(setup.target), about, sizeof(about));
-    add_text(seed, about);
-    add_value(seed, llama_model_size(llama_get_model(setup.target)));
-    for (const auto type : { params.cache_type_k, params.cache_type_v }) {
-        add_value(seed, (int32_t) type);
-    }
-    add_value(seed, (int32_t) params.flash_attn_type);
-    add_value(seed, (int32_t) params.rope_scaling_type);
-    for (const float value : { params.rope_freq_base, params.rope_freq_scale, params.yarn_ext_factor, params.yarn_attn_factor,
-            params.yarn_beta_fast, params.yarn_beta_slow }) {
-        add_value(seed, value);
-    }
-    add_value(seed, (int32_t) params.yarn_orig_ctx);
-    add_value(seed, (int32_t) params.grp_attn_n);
-    add_value(seed, (int32_t) params.grp_attn_w);
-    add_value(seed, params.swa_full);
-    add_value(seed, params.kv_unified);
-    for (const auto & vector : params.control_vectors) {
-        add_text(seed, vector.fname);
-        add_value(seed, vector.strength);
-    }
-    add_value(seed, setup.draft != nullptr);
-    if (setup.draft) {
-        llama_model_desc(llama_get_model(setup.draft), about, sizeof(about));
-        add_text(seed, about);
-    }
-    if (!with_files) {
-        return true; // within one process the model stays the same
-    }
-    std::vector<std::string> files = files_of(params.model.path);
-    if (setup.draft && !params.speculative.draft.mparams.path.empty()) {
-        const auto drafts = files_of(params.speculative.draft.mparams.path);
-        files.insert(files.end(), drafts.begin(), drafts.end());
-    }
-    return std::all_of(files.begin(), files.end(), [&](const std::string & file) { return add_file(seed, file); });
-}
-
-static kvflash_seed with_lora(kvflash_seed seed, const std::vector<common_adapter_lora_info> & lora) {
-    for (const auto & adapter : lora) {
-        if (adapter.scale != 0.0f) {
-            add_text(seed, adapter.path);
-            add_value(seed, adapter.scale);
-        }
-    }
-    return seed;
 }
 
 static uint64_t free_memory() {
@@ -226,15 +134,15 @@ std::string server_kvflash_start(const common_params & common, const kvflash_set
                 budget, limits.ram_bytes / MIB);
     }
 
-    kvflash_seed seed;
-    if (!seed_of(common, setup, !limits.folder.empty(), seed)) {
-        return "--kvflash-store " + limits.folder + " needs to read the model's files to tell its states from another's: cannot read " +
-               common.model.path;
+    kvflash_fingerprint fingerprint;
+    const std::string unread = kvflash_fingerprint_of(common, setup.target, setup.draft, !limits.folder.empty(), fingerprint);
+    if (!unread.empty()) {
+        return "--kvflash-store " + limits.folder + " needs to read the model's files to tell its states from another's: cannot read " + unread;
     }
     const char * restore = getenv("LLAMA_KVFLASH_HIDDEN_STATE_RESTORE");
     std::lock_guard<std::mutex> lock(guard());
     instance() = std::make_unique<kvflash_server>(
-        params, setup, common.kv_unified, capacity, budget, !(restore && strcmp(restore, "0") == 0), seed, limits);
+        params, setup, common.kv_unified, capacity, budget, !(restore && strcmp(restore, "0") == 0), fingerprint, limits);
     return "";
 }
 
@@ -254,11 +162,11 @@ static bool capture(llama_context * ctx, int id, kvflash_record & record, const 
 
 static void save(kvflash_server & server, const kvflash_slot & slot) {
     const auto & prompt = *slot.prompt;
-    if (!is_plain(prompt.tokens, server.params.tau)) {
+    if (!is_plain(prompt.tokens, server.params.tau) || server.foreign.count(slot.id)) {
         return;
     }
     const llama_tokens tokens = flashlane_tokens(prompt.tokens);
-    const kvflash_seed seed = with_lora(server.base, *slot.lora);
+    const kvflash_seed seed = server.fingerprint.with(*slot.lora);
     if (server.pool.holds(seed, tokens.data(), tokens.size())) {
         return;
     }
@@ -313,6 +221,7 @@ static void clear(kvflash_server & server, const kvflash_slot & slot) {
         }
     }
     slot.prompt->clear();
+    server.foreign.erase(slot.id);
 }
 
 static std::vector<uint8_t> copy_of(const kvflash_bytes & bytes) {
@@ -365,7 +274,9 @@ static size_t shared(
     for (const auto & c : slot.prompt->checkpoints) {
         view.checkpoints.push_back({ c.n_tokens, c.pos_min, c.pos_max, {}, {}, {} });
     }
-    return kvflash_pool::usable(view, slot.prompt->tokens.get_common_prefix(task.tokens), server.setup.can_cut);
+    const llama_pos pos_min = llama_memory_seq_pos_min(llama_get_memory(server.setup.target), slot.id);
+    const size_t n_common = std::min(slot.prompt->tokens.get_common_prefix(task.tokens), task.tokens.size() - 1);
+    return kvflash_cut(server.setup.cutting, view, pos_min, n_common);
 }
 
 static std::vector<kvflash_idle> idle_of(const std::vector<const kvflash_slot *> & slots) {
@@ -390,6 +301,29 @@ static void evict(kvflash_server & server, const kvflash_slot & slot) {
     server.counted.evicted++;
 }
 
+// Idle slots give up what is over `budget` tokens.
+static void evict_over(kvflash_server & server, const std::vector<const kvflash_slot *> & idle, size_t budget) {
+    for (const uint32_t i : kvflash_victims(server.params.policy, idle_of(idle), budget)) {
+        evict(server, *idle[i]);
+    }
+}
+
+// Where the state of the task's prompt is to be captured on the way.
+static std::vector<size_t> learn(kvflash_server & server, const kvflash_seed & seed, const llama_tokens & tokens, const std::vector<kvflash_slot> & slots) {
+    if (server.setup.cutting.anywhere() || !server.restores) {
+        return {};
+    }
+    size_t n_bytes = 1; // of one such state
+    for (const auto & slot : slots) {
+        for (const auto & c : slot.prompt->checkpoints) {
+            n_bytes = std::max(n_bytes, c.size());
+        }
+    }
+    auto boundaries = server.history.boundaries(seed, tokens.data(), tokens.size(), server.boundary_bytes / n_bytes);
+    server.history.add(seed, tokens);
+    return boundaries;
+}
+
 int server_kvflash_pick(
         const server_task & task, const std::vector<common_adapter_lora_info> & lora, const std::vector<kvflash_slot> & slots,
         bool others_wait) {
@@ -408,9 +342,10 @@ int server_kvflash_pick(
     }
     const size_t n_answer = task.params.n_predict >= 0 ? (size_t) task.params.n_predict : KVFLASH_ANSWER_TOKENS;
     const auto load = load_of(server, slots);
+    const auto admission = kvflash_admit(load, std::min(tokens.size() + n_answer, server.capacity));
     const bool overtakes = others_wait && !task.was_deferred && load.active > 0;
-    if (server.unified && (overtakes || !kvflash_admit(load, std::min(tokens.size() + n_answer, server.capacity)).admitted)) {
-        server.counted.deferred++;
+    if (server.unified && (overtakes || !admission.admitted)) {
+        server.counted.deferred += !task.was_deferred;
         return -1;
     }
     server.counted.admitted++;
@@ -426,8 +361,9 @@ int server_kvflash_pick(
         }
     }
     const size_t tau = server.params.tau;
-    const bool copies = server.unified && server.setup.can_cut && !server.setup.speculator; // between slots, without cost
-    const kvflash_seed seed = with_lora(server.base, lora);
+    const bool copies = server.unified && server.setup.cutting.anywhere() && !server.setup.speculator; // between slots, without cost
+    const kvflash_seed seed = server.fingerprint.with(lora);
+    auto boundaries = learn(server, seed, tokens, slots);
     if (best && n_own < tau && best->prompt->tokens.size() >= n_own + tau) {
         best  = nullptr; // a few tokens are not worth the rest of what it holds
         n_own = 0;
@@ -436,7 +372,7 @@ int server_kvflash_pick(
     size_t n_sibling = 0;
     if (server.restores && copies) {
         for (const auto & slot : slots) {
-            const size_t n = &slot == best ? 0 : shared(server, slot, task, lora);
+            const size_t n = &slot == best || server.foreign.count(slot.id) ? 0 : shared(server, slot, task, lora);
             if (n >= tau && n > n_sibling) {
                 sibling   = &slot;
                 n_sibling = n;
@@ -444,18 +380,18 @@ int server_kvflash_pick(
         }
     }
     auto hit = server.restores && task.params.cache_prompt ?
-        server.pool.find(seed, tokens.data(), tokens.size(), std::max(n_own + tau - 1, n_sibling)) :
+        server.pool.find(seed, tokens.data(), tokens.size() - 1, std::max(n_own + tau - 1, n_sibling)) :
         std::nullopt;
 
     const int64_t t_start = ggml_time_us();
 
     // going on in a slot costs nothing, unless that would lose what it holds beyond
-    const bool forks = best && best->prompt->tokens.size() >= n_own + tau && free.size() > 1;
+    const bool forks = server.restores && best && !server.foreign.count(best->id) && best->prompt->tokens.size() >= n_own + tau && free.size() > 1;
     if (!hit && best && n_own + tau > n_sibling && !forks) {
         if (best->prompt->tokens.size() >= n_own + tau) {
             save(server, *best);
         }
-        server.slots[best->id] = { KVFLASH_TIER_SLOT, 0.0 };
+        server.slots[best->id] = { KVFLASH_TIER_SLOT, 0.0, std::move(boundaries) };
         return best->id;
     }
 
@@ -486,6 +422,15 @@ int server_kvflash_pick(
     const kvflash_slot * source = n_own >= n_sibling ? best : sibling;
     const size_t n_source = std::max(n_own, n_sibling);
     kvflash_tier tier = KVFLASH_TIER_NONE;
+    if (server.unified) { // now, for what is restored needs the cells
+        std::vector<const kvflash_slot *> idle;
+        for (const auto & slot : slots) {
+            if (!slot.busy && &slot != target && &slot != source) {
+                idle.push_back(&slot);
+            }
+        }
+        evict_over(server, idle, admission.idle_left - std::min(admission.idle_left, source ? source->prompt->tokens.size() : 0));
+    }
     if (hit && restore(server, *target, hit->view)) { // it holds more than any source
         tier = hit->tier;
     } else if (source && source != target && n_source >= tau && server.restores) {
@@ -500,7 +445,7 @@ int server_kvflash_pick(
         } else {
             // no zero-copy in this memory: by way of a state
             save(server, *source);
-            hit = server.pool.find(seed, tokens.data(), tokens.size(), tau - 1);
+            hit = server.pool.find(seed, tokens.data(), tokens.size() - 1, tau - 1);
             if (hit && restore(server, *target, hit->view)) {
                 tier = KVFLASH_TIER_SIBLING;
             }
@@ -509,7 +454,7 @@ int server_kvflash_pick(
     if (tier != KVFLASH_TIER_NONE) {
         *target->lora = lora; // whose state it is now
     }
-    server.slots[target->id] = { tier, tier == KVFLASH_TIER_NONE ? 0.0 : (ggml_time_us() - t_start) / 1000.0 };
+    server.slots[target->id] = { tier, tier == KVFLASH_TIER_NONE ? 0.0 : (ggml_time_us() - t_start) / 1000.0, std::move(boundaries) };
     return target->id;
 }
 
@@ -529,9 +474,7 @@ void server_kvflash_trim(const std::vector<kvflash_slot> & slots) {
         }
     }
     const size_t budget = server.unified ? kvflash_admit(load, 0).idle_left : server.budget;
-    for (const uint32_t i : kvflash_victims(server.params.policy, idle_of(idle), budget)) {
-        evict(server, *idle[i]);
-    }
+    evict_over(server, idle, budget);
     counted.resident_tokens = counted.resident_prefixes = 0;
     for (const auto * slot : idle) {
         counted.resident_tokens   += slot->prompt->tokens.size();
@@ -544,6 +487,20 @@ void server_kvflash_save(const kvflash_slot & slot) {
     if (instance()) {
         save(*instance(), slot);
     }
+}
+
+void server_kvflash_before_load(const std::vector<kvflash_slot> & slots, int id_slot) {
+    std::lock_guard<std::mutex> lock(guard());
+    if (!instance()) {
+        return;
+    }
+    auto & server = *instance();
+    for (const auto & slot : slots) {
+        if (!slot.busy && !slot.prompt->tokens.empty() && (server.unified || slot.id == id_slot)) {
+            evict(server, slot);
+        }
+    }
+    server.foreign.insert(id_slot);
 }
 
 void server_kvflash_stop(const std::vector<kvflash_slot> & slots) {
@@ -563,20 +520,30 @@ void server_kvflash_stop(const std::vector<kvflash_slot> & slots) {
     // the pool's end writes what waits, which /props need not wait for
 }
 
-std::shared_ptr<const kvflash_report> server_kvflash_began(int id_slot, int32_t n_past, int32_t n_prompt) {
+std::shared_ptr<const kvflash_report> server_kvflash_began(const kvflash_slot & slot, int32_t n_past, int32_t n_prompt) {
     std::lock_guard<std::mutex> lock(guard());
     if (!instance()) {
         return nullptr;
     }
     auto & server  = *instance();
     auto & counted = server.counted;
-    const started began = server.slots[id_slot];
-    server.slots.erase(id_slot);
+    started began = server.slots[slot.id];
+    server.slots.erase(slot.id);
+    if (n_past == 0) {
+        server.foreign.erase(slot.id);
+    }
     auto report = std::make_shared<kvflash_report>();
     const kvflash_tier tier = n_past > 0 ? began.tier : KVFLASH_TIER_NONE;
     report->tier            = kvflash_tier_name(tier);
     report->restored_tokens = tier == KVFLASH_TIER_NONE ? 0 : n_past;
     report->restore_ms      = began.ms;
+    for (const size_t at : began.boundaries) {
+        const auto & held = slot.prompt->checkpoints;
+        if (at > (size_t) n_past && std::none_of(held.begin(), held.end(), [&](const auto & c) { return c.n_tokens == (int64_t) at; })) {
+            report->boundaries.push_back(at);
+        }
+    }
+    counted.boundaries += report->boundaries.size();
     if (tier == KVFLASH_TIER_NONE) {
         counted.misses++;
     } else {
@@ -586,7 +553,7 @@ std::shared_ptr<const kvflash_report> server_kvflash_began(int id_slot, int32_t 
         counted.restored_tokens += n_past;
         counted.restore_ms      += began.ms;
     }
-    SRV_INF("kvflash: slot %d, %d of %d tokens from %s in %.2f ms\n", id_slot, report->restored_tokens, n_prompt, report->tier.c_str(), began.ms);
+    SRV_INF("kvflash: slot %d, %d of %d tokens from %s in %.2f ms\n", slot.id, report->restored_tokens, n_prompt, report->tier.c_str(), began.ms);
     return report;
 }
 
@@ -630,6 +597,7 @@ json server_kvflash_props() {
         { "evicted",         counted.evicted },
         { "restored_tokens", counted.restored_tokens },
         { "restore_ms",      counted.restore_ms },
+        { "boundaries",      counted.boundaries },
         { "saved",           pool.saved },
         { "superseded",      pool.superseded },
         { "ram_entries",     pool.ram_entries },
@@ -672,8 +640,9 @@ std::string server_kvflash_metrics() {
     add("hits_total", "counter", "Prompts that went on from a known beginning", hits);
     for (const auto & [field, help] : std::vector<std::pair<std::string, const char *>> {
             { "misses", "Prompts without a known beginning" }, { "admitted", "Requests that were given a slot" },
-            { "deferred", "Times that a request had to wait for room" }, { "evicted", "Idle prefixes that left their slot" },
+            { "deferred", "Requests that had to wait for room" }, { "evicted", "Idle prefixes that left their slot" },
             { "restored_tokens", "Prompt tokens restored from outside of the slot" }, { "restore_ms", "Milliseconds that restoring took" },
+            { "boundaries", "States captured where earlier prompts went another way" },
             { "saved", "States taken into memory" }, { "disk_written", "States written to disk" },
             { "disk_failed", "States that could not be written" }, { "damaged", "Damaged files that were refused" } }) {
         add(field + "_total", "counter", help, line(field + "_total", field));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "json.h"
+#include "kvflash-cut.h"
 #include "llama.h"
 
 #include <cstdint>
@@ -19,7 +20,9 @@ struct kvflash_report {
     std::string tier = "none"; // where the prompt's beginning came from
     int32_t restored_tokens = 0;
     double  restore_ms      = 0.0; // part of the prompt time
+    std::vector<size_t> boundaries; // where a state that cannot be cut back is to be captured, ascending
 
+    bool captures_at(size_t n_tokens) const;
     common_json to_json() const;
 };
 
@@ -40,8 +43,8 @@ struct kvflash_setup {
     llama_context      * target     = nullptr;
     llama_context      * draft      = nullptr; // may be null
     common_speculative * speculator = nullptr; // may be null
-    bool   can_cut  = false; // a sequence can be cut back to any length
-    bool   has_mtmd = false;
+    kvflash_cutting cutting;
+    bool has_mtmd = false;
 };
 
 // Whether the operator wants it: upstream's prompt cache and idle slots are then left to KVFlash.
@@ -70,8 +73,11 @@ void server_kvflash_trim(const std::vector<kvflash_slot> & slots);
 // Before an idle slot is cleared for want of cells.
 void server_kvflash_save(const kvflash_slot & slot);
 
+// Before a client's file is loaded into a slot: it finds room, and its state is never taken for one of ours.
+void server_kvflash_before_load(const std::vector<kvflash_slot> & slots, int id_slot);
+
 // When a slot begins its prompt: `n_past` tokens of it need no processing.
-std::shared_ptr<const kvflash_report> server_kvflash_began(int id_slot, int32_t n_past, int32_t n_prompt);
+std::shared_ptr<const kvflash_report> server_kvflash_began(const kvflash_slot & slot, int32_t n_past, int32_t n_prompt);
 
 // The section `kvflash` of /props and the lines of /metrics; any thread.
 common_json server_kvflash_props();

@@ -94,16 +94,20 @@ static void test_round_trip(const std::string & folder) {
         CHECK(stat(path.parent_path().c_str(), &about) == 0 && (about.st_mode & 0777) == 0700);
     }
     // one that the other removed is gone, and no damage
-    fs::remove(files_in(folder, ".kv")[0]);
+    const fs::path removed = files_in(folder, ".kv")[0];
+    fs::rename(removed, folder + "/aside");
+    std::vector<kvflash_store::found> added;
+    std::vector<uint64_t> gone;
+    other.refresh(added, gone);
+    CHECK(gone.size() == 1 && added.empty() && !other.read(gone[0], SEED) && !other.read(77, SEED));
     size_t n_read = 0;
     for (const auto & record : found) {
         n_read += store.read(record.id, record.seed) != nullptr;
     }
-    std::vector<kvflash_store::found> added;
-    std::vector<uint64_t> gone;
+    fs::rename(folder + "/aside", removed); // and back before the next look
+    gone.clear();
     store.refresh(added, gone);
-    CHECK(n_read == 1 && gone.size() == 1 && added.empty() && store.counters().damaged == 0);
-    CHECK(!store.read(gone[0], SEED) && !store.read(77, SEED));
+    CHECK(n_read == 1 && gone.empty() && added.size() == 1 && store.read(added[0].id, SEED) && store.counters().damaged == 0);
 }
 
 static void test_damage(const std::string & folder) {
@@ -137,6 +141,15 @@ static void test_damage(const std::string & folder) {
         CHECK(store.counters().damaged == 1 && files_in(folder, ".kv").empty());
     }
     CHECK(n_damaged == 400);
+    // what cannot be removed is refused once
+    kvflash_store store(folder, SEED, PLENTY);
+    CHECK(store.write(record, SEED));
+    const fs::path path = files_in(folder, ".kv").at(0);
+    fs::remove(path);
+    fs::create_directory(path);
+    for (int again = 0; again < 3; again++) {
+        CHECK(all_of(store).empty() && store.counters().damaged == 1);
+    }
 }
 
 static void test_bound(const std::string & folder) {
