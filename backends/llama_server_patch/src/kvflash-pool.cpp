@@ -109,8 +109,8 @@ std::optional<kvflash_hit> kvflash_pool::find(const kvflash_seed & seed, const i
         refresh();
         const auto of_disk = [&](uint64_t id, size_t n_common) { return usable(views_on_disk.at(id), n_common); };
         for (auto on = on_disk.find(seed, tokens, n, of_disk); on.n_usable >= in_memory + limit.tau; on = on_disk.find(seed, tokens, n, of_disk)) {
-            if (std::shared_ptr<kvflash_mapped> mapped = reader->read(on.id, seed)) {
-                return kvflash_hit { KVFLASH_TIER_DISK, on.n_common, on.n_usable, mapped->view, mapped };
+            if (std::shared_ptr<kvflash_loaded> loaded = reader->read(on.id, seed)) {
+                return kvflash_hit { KVFLASH_TIER_DISK, on.n_common, on.n_usable, loaded->view, loaded };
             }
             forget(on.id); // gone, or damaged
         }

@@ -9,7 +9,6 @@
 #include <system_error>
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,10 +71,6 @@ uint64_t size_of(int fd) {
 }
 
 } // namespace
-
-kvflash_mapped::~kvflash_mapped() {
-    munmap((void *) data, size);
-}
 
 kvflash_store::kvflash_store(std::string folder, const kvflash_seed & base, uint64_t max_bytes) :
     folder(std::move(folder)), own(this->folder + "/" + hex(base.hash) + hex(base.check)), max_bytes(max_bytes) {
@@ -159,7 +154,7 @@ void kvflash_store::refresh(std::vector<found> & added, std::vector<uint64_t> & 
     }
 }
 
-std::unique_ptr<kvflash_mapped> kvflash_store::read(uint64_t id, const kvflash_seed & seed) {
+std::unique_ptr<kvflash_loaded> kvflash_store::read(uint64_t id, const kvflash_seed & seed) {
     const auto known = files.find(id);
     if (known == files.end()) {
         return nullptr;
@@ -171,23 +166,21 @@ std::unique_ptr<kvflash_mapped> kvflash_store::read(uint64_t id, const kvflash_s
         return nullptr;
     }
     const uint64_t size = size_of(file.fd);
-    if (size == 0) {
+    if (size == 0 || size > max_bytes) {
         remove_damaged(name);
         forget(id);
         return nullptr;
     }
-    void * data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file.fd, 0);
-    if (data == MAP_FAILED) {
-        return nullptr;
-    }
-    auto mapped = std::make_unique<kvflash_mapped>((const uint8_t *) data, size);
-    if (!kvflash_read_record(mapped->data, mapped->size, seed, true, mapped->view).empty()) {
+    auto loaded = std::make_unique<kvflash_loaded>();
+    loaded->bytes.resize(size);
+    if (!read_exactly(file.fd, loaded->bytes.data(), size) ||
+            !kvflash_read_record(loaded->bytes.data(), size, seed, true, loaded->view).empty()) {
         remove_damaged(name);
         forget(id);
         return nullptr;
     }
     futimens(file.fd, nullptr); // used now; without the right to, it only looks older
-    return mapped;
+    return loaded;
 }
 
 bool kvflash_store::write(const kvflash_record & record, const kvflash_seed & seed) {

@@ -20,17 +20,10 @@ struct kvflash_store_counters {
     uint64_t removed  = 0; // to stay within the bound
 };
 
-// A record that is mapped from its file.
-class kvflash_mapped {
-public:
-    kvflash_mapped(const uint8_t * data, size_t size) : data(data), size(size) {}
-    ~kvflash_mapped();
-    kvflash_mapped(const kvflash_mapped &) = delete;
-    kvflash_mapped & operator=(const kvflash_mapped &) = delete;
-
-    const uint8_t * const data;
-    const size_t          size;
-    kvflash_view          view;
+// A record in memory of its own: in a mapped file, bytes could change after they were checked.
+struct kvflash_loaded {
+    std::vector<uint8_t> bytes;
+    kvflash_view         view;
 };
 
 class kvflash_store {
@@ -51,7 +44,7 @@ public:
     void refresh(std::vector<found> & added, std::vector<uint64_t> & gone);
 
     // Null where the file is gone, or damaged, which removes it.
-    std::unique_ptr<kvflash_mapped> read(uint64_t id, const kvflash_seed & seed);
+    std::unique_ptr<kvflash_loaded> read(uint64_t id, const kvflash_seed & seed);
 
     // Writes a sealed record whole or not at all; a crash leaves nothing that is taken for one. The file is named
     // after seed and tokens, so the same state has one. Returns false, and counts, on failure.

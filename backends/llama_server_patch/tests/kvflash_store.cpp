@@ -40,7 +40,7 @@ static kvflash_record made(int32_t first, size_t n_tokens, size_t n_bytes) {
     return record;
 }
 
-static bool is_whole(const kvflash_mapped & record) {
+static bool is_whole(const kvflash_loaded & record) {
     bool same = record.view.n_tokens > 0;
     for (size_t i = 0; same && i < record.view.target.size; i++) {
         same = record.view.target.data[i] == (uint8_t) (record.view.tokens[0] + i);
