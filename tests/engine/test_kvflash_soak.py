@@ -20,7 +20,7 @@ import tiny_models
 from engine_process import Engine, running
 from kvflash_server import EXACT, PAGE, Tokens, ask, pool, text
 
-pytestmark = pytest.mark.usefixtures("kvflash_trial")
+pytestmark = [pytest.mark.usefixtures("kvflash_trial"), pytest.mark.slow]
 
 MINUTES = float(os.environ.get("FLASHLANE_SOAK_MINUTES", "2"))
 KINDS = ("dense", "hybrid")  # share the time
