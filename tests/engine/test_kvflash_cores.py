@@ -1,4 +1,4 @@
-"""KVFlash's pure cores in C++: page directory, eviction, admission, records and the disk tier.
+"""KVFlash's pure cores in C++: pages, eviction, admission, records, the disk tier, the ranker.
 
 Each runs under sanitizers; the disk tier also on folders that are shared, damaged and full.
 """
@@ -14,6 +14,7 @@ PAGES = ("kvflash-pages.cpp",)
 RECORD = (*PAGES, "kvflash-record.cpp")
 STORE = (*RECORD, "kvflash-store.cpp")
 POOL = (*STORE, "kvflash-pool.cpp")
+RANKER = (*PAGES, "kvflash-match.cpp", "kvflash-ranker.cpp")
 
 
 @pytest.fixture
@@ -25,6 +26,15 @@ def folder(tmp_path: Path) -> Path:
 
 def test_pages(tmp_path: Path) -> None:
     check(compiled(tmp_path, "kvflash_pages", (*PAGES, "kvflash-evict.cpp"), *CHECKED))
+
+
+def test_matches(tmp_path: Path) -> None:
+    check(compiled(tmp_path, "kvflash_match", ("kvflash-match.cpp",), *CHECKED))
+
+
+@pytest.mark.parametrize("flags", [CHECKED, THREADS], ids=["memory", "threads"])
+def test_ranker(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    check(compiled(tmp_path, "kvflash_ranker", RANKER, *flags))
 
 
 def test_records(tmp_path: Path) -> None:

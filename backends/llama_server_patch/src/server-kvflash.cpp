@@ -6,6 +6,7 @@
 #include "kvflash-pool.h"
 #include "log.h"
 #include "server-common.h"
+#include "server-kvflash-ranker.h"
 #include "server-task.h"
 #include "speculative.h"
 
@@ -230,6 +231,10 @@ std::string server_kvflash_start(const common_params & common, const kvflash_set
         return "--kvflash-store " + limits.folder + " needs to read the model's files to tell its states from another's: cannot read " +
                common.model.path;
     }
+    const std::string error = server_kvflash_ranker_start(common, llama_model_get_vocab(llama_get_model(setup.target)));
+    if (!error.empty()) {
+        return error;
+    }
     const char * restore = getenv("LLAMA_KVFLASH_HIDDEN_STATE_RESTORE");
     std::lock_guard<std::mutex> lock(guard());
     instance() = std::make_unique<kvflash_server>(
@@ -368,9 +373,10 @@ static size_t shared(
 }
 
 static std::vector<kvflash_idle> idle_of(const std::vector<const kvflash_slot *> & slots) {
+    const auto ranker = server_kvflash_ranker();
     std::vector<kvflash_idle> idle;
     for (const auto * slot : slots) {
-        idle.push_back({ slot->prompt->tokens.size(), slot->last_used, 0.0f });
+        idle.push_back({ slot->prompt->tokens.size(), slot->last_used, ranker ? ranker->score(slot->id) : 0.0f });
     }
     return idle;
 }
@@ -387,6 +393,7 @@ static void evict(kvflash_server & server, const kvflash_slot & slot) {
     save(server, slot);
     clear(server, slot);
     server.counted.evicted++;
+    server_kvflash_holds(slot.id, {});
 }
 
 int server_kvflash_pick(
@@ -455,6 +462,7 @@ int server_kvflash_pick(
             save(server, *best);
         }
         server.slots[best->id] = { KVFLASH_TIER_SLOT, 0.0 };
+        server_kvflash_holds(best->id, tokens);
         return best->id;
     }
 
@@ -509,6 +517,7 @@ int server_kvflash_pick(
         *target->lora = lora; // whose state it is now
     }
     server.slots[target->id] = { tier, tier == KVFLASH_TIER_NONE ? 0.0 : (ggml_time_us() - t_start) / 1000.0 };
+    server_kvflash_holds(target->id, tokens);
     return target->id;
 }
 
@@ -523,8 +532,11 @@ void server_kvflash_trim(const std::vector<kvflash_slot> & slots) {
     for (const auto & slot : slots) {
         if (slot.busy) {
             counted.active_slots++;
-        } else if (!slot.prompt->tokens.empty()) {
-            idle.push_back(&slot);
+        } else {
+            server_kvflash_holds(slot.id, slot.prompt->tokens.get_tokens());
+            if (!slot.prompt->tokens.empty()) {
+                idle.push_back(&slot);
+            }
         }
     }
     const size_t budget = server.unified ? kvflash_admit(load, 0).idle_left : server.budget;
@@ -542,10 +554,12 @@ void server_kvflash_save(const kvflash_slot & slot) {
     std::lock_guard<std::mutex> lock(guard());
     if (instance()) {
         save(*instance(), slot);
+        server_kvflash_holds(slot.id, {});
     }
 }
 
 void server_kvflash_stop(const std::vector<kvflash_slot> & slots) {
+    server_kvflash_ranker_stop();
     std::unique_ptr<kvflash_server> server;
     {
         std::lock_guard<std::mutex> lock(guard());
@@ -613,6 +627,7 @@ json server_kvflash_props() {
         hits[kvflash_tier_name(tier)] = counted.hits[tier];
     }
     section["restores"] = server.restores;
+    server_kvflash_ranker_props(section);
     section["resident_pool"] = json {
         { "budget_tokens",   server.budget },
         { "capacity_tokens", server.capacity },
@@ -677,5 +692,5 @@ std::string server_kvflash_metrics() {
             { "disk_failed", "States that could not be written" }, { "damaged", "Damaged files that were refused" } }) {
         add(field + "_total", "counter", help, line(field + "_total", field));
     }
-    return out.str();
+    return out.str() + server_kvflash_ranker_metrics();
 }
