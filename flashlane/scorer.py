@@ -24,7 +24,7 @@ from flashlane.paths import cache_dir
 
 SCORER_MODEL = "smollm2-135m"
 ORIGINAL_LAYERS = 30
-# pflash-scorer.cpp reads layers 14 and 15 of these, and finds their number under this key.
+# pflash-scorer-load.cpp reads layers 14 and 15 of these, and finds their number under this key.
 ORIGINAL_LAYERS_KEY = b"flashlane.original_layers"
 KEPT_LAYERS = 16
 

@@ -1,4 +1,4 @@
-"""KVFlash's pure cores in C++: page directory, boundaries, eviction, records and the disk tier.
+"""KVFlash's pure cores in C++: pages, boundaries, eviction, records, the disk tier, the ranker.
 
 Each runs under sanitizers; the disk tier also on folders that are shared, damaged and full.
 """
@@ -15,6 +15,7 @@ RECORD = (*PAGES, "kvflash-record.cpp")
 STORE = (*RECORD, "kvflash-store.cpp")
 CUT = ("kvflash-cut.cpp",)
 POOL = (*STORE, *CUT, "kvflash-pool.cpp")
+RANKER = (*PAGES, "kvflash-match.cpp", "kvflash-ranker.cpp")
 
 
 @pytest.fixture
@@ -31,6 +32,15 @@ def test_pages(tmp_path: Path) -> None:
 def test_boundaries(tmp_path: Path) -> None:
     sources = (*PAGES, *CUT, "kvflash-boundaries.cpp")
     check(compiled(tmp_path, "kvflash_boundaries", sources, *CHECKED))
+
+
+def test_matches(tmp_path: Path) -> None:
+    check(compiled(tmp_path, "kvflash_match", ("kvflash-match.cpp",), *CHECKED))
+
+
+@pytest.mark.parametrize("flags", [CHECKED, THREADS], ids=["memory", "threads"])
+def test_ranker(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    check(compiled(tmp_path, "kvflash_ranker", RANKER, *flags))
 
 
 def test_records(tmp_path: Path) -> None:

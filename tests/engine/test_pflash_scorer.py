@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parents[2] / "backends" / "llama_server_patch"
+PARTS = ("", "-attention", "-keys", "-load", "-text", "-vectors")
 FILES = (
-    SOURCES / "src" / "pflash-scorer.cpp",
-    SOURCES / "src" / "pflash-scorer-attention.cpp",
-    SOURCES / "src" / "pflash-scorer-text.cpp",
+    SOURCES / "src" / "kvflash-match.cpp",
+    *(SOURCES / "src" / f"pflash-scorer{part}.cpp" for part in PARTS),
     SOURCES / "tests" / "pflash_scorer.cpp",
 )
 LIBRARIES = ("llama", "ggml", "ggml-cpu", "ggml-base")
@@ -130,6 +130,22 @@ def test_sentence_with_the_answer_scores_highest(scorer: Scorer) -> None:
     for (text, start, end), result in zip(texts, results, strict=True):
         assert result["n_windows"] in {2, 3}
         assert start <= _best(text, result) <= end
+
+
+def test_mean_key_of_the_part_with_the_answer_matches_best(scorer: Scorer) -> None:
+    """Wherever it lies: positions are not part of keys and queries."""
+    texts = [
+        _with_answer(_story(before) + " ", " " + _story(24 - before, 2)) for before in (2, 12, 22)
+    ]
+    _, *results = scorer.run(
+        *((text, QUESTION) for text, _, _ in texts), options=("--parts", "128", "--window", "192")
+    )
+    for (text, start, end), result in zip(texts, results, strict=True):
+        shares = result["shares"]
+        assert isinstance(shares, list)
+        assert len(shares) == -(-len(text) // 128)
+        best = max(range(len(shares)), key=shares.__getitem__)
+        assert start - 128 < best * 128 < end, (start, best, shares)
 
 
 def test_model_is_described(scorer: Scorer) -> None:

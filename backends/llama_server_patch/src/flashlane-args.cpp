@@ -192,7 +192,7 @@ void flashlane_add_args(const std::function<void(common_arg)> & add_opt) {
             refuse("--kvflash-policy", value, "lru, qk or drafter");
         }), "LLAMA_ARG_KVFLASH_POLICY");
     add(common_arg({ "--kvflash-drafter" }, "FILE",
-        "KVFlash: GGUF file of the model that ranks pages, for --kvflash-policy drafter",
+        "KVFlash: GGUF file of the scorer model, for --kvflash-policy qk and drafter (default: that of --pflash-model)",
         [](common_params &, const std::string & value) {
             if (!is_file(value)) {
                 refuse("--kvflash-drafter", value, "the path of a GGUF file");
@@ -239,7 +239,13 @@ std::string flashlane_check(const flashlane_params & params) {
         return "--kvflash " + budget + ": resident budgets are not part of this build; use --kvflash 0";
     }
     if (kvflash.policy != KVFLASH_POLICY_LRU) {
-        return std::string("--kvflash-policy ") + kvflash_policy_name(kvflash.policy) + ": not part of this build; use lru";
+        const std::string policy = std::string("--kvflash-policy ") + kvflash_policy_name(kvflash.policy);
+        if (kvflash.budget == 0) {
+            return policy + " needs --kvflash; give the tokens that idle slots may hold, or auto";
+        }
+        if (kvflash.scorer(pflash).empty()) {
+            return policy + " needs a model that reads: give --kvflash-drafter FILE or --pflash-model FILE, or use lru";
+        }
     }
     if (!kvflash.store.empty() && kvflash.budget == 0) {
         return "--kvflash-store " + kvflash.store + " needs --kvflash; give the tokens that idle slots may hold, or auto";

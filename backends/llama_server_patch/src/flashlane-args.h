@@ -50,8 +50,11 @@ struct kvflash_params {
     kvflash_policy policy   = KVFLASH_POLICY_LRU;
     int32_t        tau      = 64; // tokens of a page
     int32_t        store_mb = 0;
-    std::string    drafter;
+    std::string    drafter; // GGUF file of the scorer
     std::string    store;
+
+    // the scorer's file; empty where there is none
+    const std::string & scorer(const pflash_params & pflash) const { return drafter.empty() ? pflash.model : drafter; }
 };
 
 struct flashlane_params {

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 std::vector<uint32_t> kvflash_victims(kvflash_policy policy, const std::vector<kvflash_idle> & idle, size_t budget) {
     const auto score = [&](uint32_t i) {
-        return policy == KVFLASH_POLICY_LRU ? 0.0f :
-               std::isfinite(idle[i].score) ? idle[i].score : -std::numeric_limits<float>::infinity();
+        return policy != KVFLASH_POLICY_LRU && std::isfinite(idle[i].score) ? std::max(0.0f, idle[i].score) : 0.0f;
     };
     std::vector<uint32_t> order(idle.size());
     std::iota(order.begin(), order.end(), 0u);

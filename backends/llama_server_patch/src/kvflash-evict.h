@@ -11,12 +11,13 @@
 struct kvflash_idle {
     size_t  n_tokens  = 0;
     int64_t last_used = 0;    // by any one clock
-    float   score     = 0.0f; // how well it answers what is being asked; `lru` does not look at it
+    float   score     = 0.0f; // how much better than others it matches what is being asked; not finite: not known
 };
 
-// The prefixes to evict, the first one first, so that those left hold at most `budget` tokens: by `lru` those
-// used longest ago, by the others those of the lowest score, among equal ones those used longest ago. A score
-// that is not finite is the lowest.
+// The prefixes to evict, the first one first, so that those left hold at most `budget` tokens. By `lru` those
+// used longest ago. By the others first all that do not match, of which the score is not known or at most 0,
+// those used longest ago first, then the rest, the lowest score first. So one that is not known yet never stays
+// in place of one that matches, and is no worse off than one that does not.
 std::vector<uint32_t> kvflash_victims(kvflash_policy policy, const std::vector<kvflash_idle> & idle, size_t budget);
 
 struct kvflash_load {

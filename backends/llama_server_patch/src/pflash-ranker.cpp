@@ -226,12 +226,17 @@ std::string pflash_ranker::start(const pflash_params & params, int32_t n_threads
             return "--pflash-model " + params.model + " cannot score: " + error;
         }
         model = std::make_unique<reader>(std::move(scorer));
+        model_file = params.model;
     }
     if (params.scorer == PFLASH_SCORER_EXTERNAL_HELPER) {
         helper = std::make_unique<pflash_helper>(std::vector<std::string> { params.drafter });
         helper->start();
     }
     return "";
+}
+
+std::unique_ptr<pflash_attention_scorer> pflash_ranker::beside(const std::string & file, int32_t n_threads, int32_t window) const {
+    return model && file == model_file ? model->scorer->beside(n_threads, window) : nullptr;
 }
 
 bool pflash_ranker::has(pflash_scorer scorer) const {

@@ -49,6 +49,9 @@ class pflash_ranker {
     // "decode", the helper's.
     pflash_pick pick(pflash_scorer scorer, const pflash_pick_input & input);
 
+    // Another scorer of the same model, of which `file` is the path; null where it has none of that file.
+    std::unique_ptr<pflash_attention_scorer> beside(const std::string & file, int32_t n_threads, int32_t window) const;
+
     // of the scorer model; 0 for others
     double tokens_per_second(pflash_scorer scorer) const;
 
@@ -69,5 +72,6 @@ class pflash_ranker {
             const spans_of & spans, uint32_t span, size_t budget, const pflash_pick_input & input, pflash_pick & pick);
 
     std::unique_ptr<reader> model;
+    std::string model_file;
     std::unique_ptr<pflash_helper> helper;
 };

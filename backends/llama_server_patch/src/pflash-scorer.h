@@ -1,5 +1,7 @@
 #pragma once
 
+#include "pflash-vectors.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -43,6 +45,10 @@ public:
 
     ~pflash_attention_scorer();
 
+    // Another one of the same model, with a context of its own, so that neither waits for the other. Null where there
+    // is no memory for it.
+    std::unique_ptr<pflash_attention_scorer> beside(int32_t n_threads, int32_t window) const;
+
     // Whether the tokens of `vocab` are this model's own.
     bool reads(const llama_vocab * vocab) const;
 
@@ -56,6 +62,15 @@ public:
     pflash_scores score(
             std::string_view text, std::string_view question,
             int64_t deadline_us, const std::function<bool()> & cancelled, const pflash_text_tokens * tokens = nullptr);
+
+    // The mean key of each part of a text, of which `part_end` are the byte offsets, ascending to text.size(); of a
+    // part without a token of its own, zeros. As `score`, but without a question.
+    pflash_vectors mean_keys(
+            std::string_view text, const std::vector<size_t> & part_end, int64_t deadline_us, const std::function<bool()> & cancelled);
+
+    // One row for each token of the question, and in `plain` for each of the null question, read without a text.
+    pflash_vectors queries(
+            std::string_view question, pflash_vectors & plain, int64_t deadline_us, const std::function<bool()> & cancelled);
 
     const pflash_scorer_info & info() const;
 

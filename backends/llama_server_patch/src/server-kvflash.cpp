@@ -7,6 +7,7 @@
 #include "kvflash-pool.h"
 #include "log.h"
 #include "server-common.h"
+#include "server-kvflash-ranker.h"
 #include "server-kvflash-seed.h"
 #include "server-task.h"
 #include "speculative.h"
@@ -138,6 +139,10 @@ std::string server_kvflash_start(const common_params & common, const kvflash_set
     const std::string unread = kvflash_fingerprint_of(common, setup.target, setup.draft, !limits.folder.empty(), fingerprint);
     if (!unread.empty()) {
         return "--kvflash-store " + limits.folder + " needs to read the model's files to tell its states from another's: cannot read " + unread;
+    }
+    const std::string error = server_kvflash_ranker_start(common, llama_model_get_vocab(llama_get_model(setup.target)));
+    if (!error.empty()) {
+        return error;
     }
     const char * restore = getenv("LLAMA_KVFLASH_HIDDEN_STATE_RESTORE");
     std::lock_guard<std::mutex> lock(guard());
@@ -280,9 +285,10 @@ static size_t shared(
 }
 
 static std::vector<kvflash_idle> idle_of(const std::vector<const kvflash_slot *> & slots) {
+    const auto ranker = server_kvflash_ranker();
     std::vector<kvflash_idle> idle;
     for (const auto * slot : slots) {
-        idle.push_back({ slot->prompt->tokens.size(), slot->last_used, 0.0f });
+        idle.push_back({ slot->prompt->tokens.size(), slot->last_used, ranker ? ranker->score(slot->id) : 0.0f });
     }
     return idle;
 }
@@ -299,6 +305,7 @@ static void evict(kvflash_server & server, const kvflash_slot & slot) {
     save(server, slot);
     clear(server, slot);
     server.counted.evicted++;
+    server_kvflash_holds(slot.id, {});
 }
 
 // Idle slots give up what is over `budget` tokens.
@@ -379,11 +386,10 @@ int server_kvflash_pick(
             }
         }
     }
+    const int64_t t_start = ggml_time_us(); // a state on disk is read and checked while it is looked for
     auto hit = server.restores && task.params.cache_prompt ?
         server.pool.find(seed, tokens.data(), tokens.size() - 1, std::max(n_own + tau - 1, n_sibling)) :
         std::nullopt;
-
-    const int64_t t_start = ggml_time_us();
 
     // going on in a slot costs nothing, unless that would lose what it holds beyond
     const bool forks = server.restores && best && !server.foreign.count(best->id) && best->prompt->tokens.size() >= n_own + tau && free.size() > 1;
@@ -392,6 +398,7 @@ int server_kvflash_pick(
             save(server, *best);
         }
         server.slots[best->id] = { KVFLASH_TIER_SLOT, 0.0, std::move(boundaries) };
+        server_kvflash_holds(best->id, tokens);
         return best->id;
     }
 
@@ -455,6 +462,7 @@ int server_kvflash_pick(
         *target->lora = lora; // whose state it is now
     }
     server.slots[target->id] = { tier, tier == KVFLASH_TIER_NONE ? 0.0 : (ggml_time_us() - t_start) / 1000.0, std::move(boundaries) };
+    server_kvflash_holds(target->id, tokens);
     return target->id;
 }
 
@@ -469,8 +477,11 @@ void server_kvflash_trim(const std::vector<kvflash_slot> & slots) {
     for (const auto & slot : slots) {
         if (slot.busy) {
             counted.active_slots++;
-        } else if (!slot.prompt->tokens.empty()) {
-            idle.push_back(&slot);
+        } else {
+            server_kvflash_holds(slot.id, flashlane_tokens(slot.prompt->tokens));
+            if (!slot.prompt->tokens.empty()) {
+                idle.push_back(&slot);
+            }
         }
     }
     const size_t budget = server.unified ? kvflash_admit(load, 0).idle_left : server.budget;
@@ -486,6 +497,7 @@ void server_kvflash_save(const kvflash_slot & slot) {
     std::lock_guard<std::mutex> lock(guard());
     if (instance()) {
         save(*instance(), slot);
+        server_kvflash_holds(slot.id, {});
     }
 }
 
@@ -504,6 +516,7 @@ void server_kvflash_before_load(const std::vector<kvflash_slot> & slots, int id_
 }
 
 void server_kvflash_stop(const std::vector<kvflash_slot> & slots) {
+    server_kvflash_ranker_stop();
     std::unique_ptr<kvflash_server> server;
     {
         std::lock_guard<std::mutex> lock(guard());
@@ -581,6 +594,7 @@ json server_kvflash_props() {
         hits[kvflash_tier_name(tier)] = counted.hits[tier];
     }
     section["restores"] = server.restores;
+    server_kvflash_ranker_props(section);
     section["resident_pool"] = json {
         { "budget_tokens",   server.budget },
         { "capacity_tokens", server.capacity },
@@ -647,5 +661,5 @@ std::string server_kvflash_metrics() {
             { "disk_failed", "States that could not be written" }, { "damaged", "Damaged files that were refused" } }) {
         add(field + "_total", "counter", help, line(field + "_total", field));
     }
-    return out.str();
+    return out.str() + server_kvflash_ranker_metrics();
 }

@@ -7,9 +7,11 @@
 #include "pflash-prompt.h"
 #include "pflash-ranker.h"
 #include "pflash-request.h"
+#include "pflash-scorer.h"
 #include "pflash-select.h"
 #include "pflash-stats.h"
 #include "server-kvflash.h"
+#include "server-kvflash-ranker.h"
 #include "server-task.h"
 
 #include <algorithm>
@@ -53,6 +55,10 @@ std::string server_pflash_start(int32_t n_threads) {
 
 void server_pflash_stop() {
     instance().reset();
+}
+
+std::unique_ptr<pflash_attention_scorer> server_pflash_beside(const std::string & file, int32_t n_threads, int32_t window) {
+    return instance() ? instance()->ranker.beside(file, n_threads, window) : nullptr;
 }
 
 void server_pflash_saw_prefill(uint64_t n_tokens, int64_t time_us) {
@@ -165,28 +171,40 @@ static llama_tokens keep_tokens(
     return kept;
 }
 
+static pflash_prompt read_prompt(
+        const server_task                & task,
+        const json                       & data,
+        const llama_vocab                * vocab,
+        const common_chat_msg_delimiters & delimiters) {
+    const llama_tokens tokens = flashlane_tokens(task.tokens);
+    pflash_prompt prompt;
+    if (std::find(tokens.begin(), tokens.end(), LLAMA_TOKEN_NULL) != tokens.end()) {
+        prompt.refused = "media";
+        return prompt;
+    }
+    const auto & params    = flashlane_params_get().pflash;
+    const auto & preserved = task.params.sampling.preserved_tokens;
+    const pflash_guards guards = { (size_t) params.protected_prefix, (size_t) params.protected_suffix };
+    return task.type == SERVER_TASK_TYPE_INFILL   ? pflash_read_infill(vocab, tokens, preserved) :
+           data.contains("message_delimiters")    ? pflash_read_chat(vocab, tokens, delimiters, preserved, guards) :
+                                                    pflash_read_text(vocab, tokens, preserved, guards);
+}
+
 static void compress(
         server_task                      & task,
         const json                       & data,
         const llama_vocab                * vocab,
         const common_chat_msg_delimiters & delimiters,
+        const pflash_prompt              & prompt,
         const pflash_policy              & policy,
         pflash_report                    & report) {
     auto & server = *instance();
     const llama_tokens tokens = flashlane_tokens(task.tokens);
-    if (std::find(tokens.begin(), tokens.end(), LLAMA_TOKEN_NULL) != tokens.end()) {
-        report.reason = "media";
+    if (prompt.refused == "media") {
+        report.reason = prompt.refused;
         return;
     }
     const bool infill = task.type == SERVER_TASK_TYPE_INFILL;
-    const bool chat   = data.contains("message_delimiters");
-    const auto & preserved = task.params.sampling.preserved_tokens;
-    const pflash_guards guards = { (size_t) server.params.protected_prefix, (size_t) server.params.protected_suffix };
-    const auto prompt =
-        infill ? pflash_read_infill(vocab, tokens, preserved) :
-        chat   ? pflash_read_chat(vocab, tokens, delimiters, preserved, guards) :
-                 pflash_read_text(vocab, tokens, preserved, guards);
-
     const char * refused = policy.mode == PFLASH_MODE_OFF ? "off" : reason_to_refuse(task, data, policy.mode);
     if (refused || !prompt.refused.empty()) {
         report.reason = refused ? refused : prompt.refused;
@@ -231,7 +249,8 @@ void server_pflash_apply(
 
     const auto & params = flashlane_params_get().pflash;
     const auto request = pflash_request_read(data, params);
-    if (!instance()) {
+    const auto kvflash = server_kvflash_ranker();
+    if (!instance() && !kvflash) {
         return;
     }
 
@@ -252,10 +271,19 @@ void server_pflash_apply(
     report->original_tokens = (int32_t) task.tokens.size();
     report->kept_tokens     = report->original_tokens;
     try {
-        compress(task, data, vocab, delimiters, policy, *report);
+        const auto prompt = read_prompt(task, data, vocab, delimiters);
+        if (kvflash && !prompt.segments.empty()) {
+            kvflash->ask(prompt.segments.back().ask);
+        }
+        if (instance()) {
+            compress(task, data, vocab, delimiters, prompt, policy, *report);
+        }
     } catch (const std::exception & error) {
         SRV_WRN("pflash failed, the prompt goes through whole: %s\n", error.what());
         report->reason = "error";
+    }
+    if (!instance()) {
+        return;
     }
     report->score_ms = (ggml_time_us() - t_start) / 1000.0;
 

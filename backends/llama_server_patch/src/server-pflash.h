@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+class  pflash_attention_scorer;
 struct server_slot_stats;
 struct server_task;
 struct server_tokens;
@@ -35,10 +36,13 @@ std::string server_pflash_start(int32_t n_threads);
 // Ends the helper and frees the scorer. No request may be running.
 void server_pflash_stop();
 
+// Another scorer of PFlash's model, of which `file` is the path; null where PFlash has none of that file.
+std::unique_ptr<pflash_attention_scorer> server_pflash_beside(const std::string & file, int32_t n_threads, int32_t window);
+
 // Reads the request's PFlash fields and compresses `task.tokens` where that is asked for and safe.
 // Call it once per task, after task.params is evaluated and before children are made.
 // `data` is the request body after the chat template was applied; `should_stop` tells that the client
-// has left. Throws std::invalid_argument for a bad field. Any other failure leaves the prompt whole.
+// has left. What the request asks is told to KVFlash where its policy wants to know. Throws std::invalid_argument for a bad field. Any other failure leaves the prompt whole.
 void server_pflash_apply(
         server_task                      & task,
         const common_json                & data,

@@ -154,8 +154,27 @@ static void test_victims() {
     CHECK((kvflash_victims(KVFLASH_POLICY_QK, idle, 599) == chosen { 2 }));
     CHECK((kvflash_victims(KVFLASH_POLICY_DRAFTER, idle, 250) == chosen { 2, 0 }));
     CHECK((kvflash_victims(KVFLASH_POLICY_QK, idle, 0) == chosen { 2, 0, 1 }));
-    const std::vector<kvflash_idle> odd = { { 10, 1, 0.0f }, { 10, 2, NAN }, { 10, 3, INFINITY }, { 10, 4, -1.0f } };
-    CHECK((kvflash_victims(KVFLASH_POLICY_QK, odd, 10) == chosen { 1, 2, 3 }));
+    // those that do not match go first, by age, whether they are known or not; then those that match, the worst first
+    const std::vector<kvflash_idle> odd = { { 10, 9, 0.2f }, { 10, 1, 0.0f }, { 10, 5, NAN }, { 10, 3, -0.8f }, { 10, 2, 0.1f }, { 10, 4, INFINITY } };
+    CHECK((kvflash_victims(KVFLASH_POLICY_QK, odd, 10) == chosen { 1, 3, 5, 2, 4 }));
+    CHECK((kvflash_victims(KVFLASH_POLICY_LRU, odd, 10) == chosen { 1, 4, 3, 5, 2 }));
+    // where nothing is known the policies are lru, and a match that becomes known changes nothing but its own place
+    for (seed = 0; seed < 200; seed++) {
+        std::mt19937 random(seed);
+        std::vector<kvflash_idle> unknown(2 + random() % 6);
+        for (auto & prefix : unknown) {
+            prefix = { 1 + random() % 100, (int64_t) (random() % 5), NAN };
+        }
+        const auto by_age = kvflash_victims(KVFLASH_POLICY_LRU, unknown, 0);
+        CHECK(kvflash_victims(KVFLASH_POLICY_DRAFTER, unknown, 0) == by_age);
+        const uint32_t good = random() % unknown.size();
+        unknown[good].score = 0.01f;
+        auto rest = by_age;
+        rest.erase(std::find(rest.begin(), rest.end(), good));
+        rest.push_back(good);
+        CHECK(kvflash_victims(KVFLASH_POLICY_DRAFTER, unknown, 0) == rest);
+    }
+    seed = -1;
     CHECK(kvflash_victims(KVFLASH_POLICY_LRU, {}, 0).empty());
 }
 

@@ -1,7 +1,9 @@
 // The attention scorer for tests: one line of JSON for the model, then one for each text and question.
 // usage: pflash_scorer MODEL [--window N] [--threads N] [--gpu-layers N] [--deadline-ms N] [--cancel] [--together] [--given VOCABULARY]
-//                      [TEXT_FILE QUESTION_FILE]...
+//                      [--parts BYTES] [TEXT_FILE QUESTION_FILE]...
+// With --parts the line tells the shares that parts of so many bytes have of the question, by their mean keys.
 
+#include "kvflash-match.h"
 #include "pflash-scorer.h"
 #include "pflash-scorer-text.h"
 
@@ -42,6 +44,29 @@ static std::string to_json(const pflash_scores & scores) {
     return head + ("\"token_end\":[" + ends) + "],\"score\":[" + values + "]}";
 }
 
+// The question is read by another scorer of the model, which has no room for a text.
+static std::string shares_of_parts(
+        pflash_attention_scorer & scorer, const std::string & text, const std::string & question, size_t part_bytes, int64_t deadline_us) {
+    std::vector<size_t> ends;
+    for (size_t end = part_bytes; end < text.size(); end += part_bytes) {
+        ends.push_back(end);
+    }
+    ends.push_back(text.size());
+    const auto keys = scorer.mean_keys(text, ends, deadline_us, nullptr);
+    pflash_vectors plain;
+    const auto asked = scorer.beside(1, 1)->queries(question, plain, deadline_us, nullptr);
+    kvflash_page_keys parts;
+    const size_t n = keys.values.size()/keys.n_rows;
+    for (size_t i = 0; i < keys.n_rows; i++) {
+        parts.push_back(std::make_shared<const std::vector<float>>(keys.values.begin() + i*n, keys.values.begin() + (i + 1)*n));
+    }
+    std::string shares;
+    for (const float share : kvflash_page_shares(asked, plain, parts)) {
+        shares += (shares.empty() ? "" : ",") + std::to_string(share);
+    }
+    return "{\"shares\":[" + shares + "]}";
+}
+
 int main(int argc, char ** argv) {
     if (argc < 2) {
         fprintf(stderr, "usage: %s MODEL [option]... [TEXT_FILE QUESTION_FILE]...\n", argv[0]);
@@ -53,6 +78,7 @@ int main(int argc, char ** argv) {
     int64_t limit_ms   = 0;
     bool    cancel     = false;
     bool    together   = false;
+    int64_t part_bytes = 0;
     bool    given      = false; // the text's tokens, as one who has them would
     std::string vocabulary;     // whose tokens they are
     std::vector<std::string> files;
@@ -67,6 +93,8 @@ int main(int argc, char ** argv) {
             gpu_layers = number();
         } else if (arg == "--deadline-ms") {
             limit_ms = number();
+        } else if (arg == "--parts") {
+            part_bytes = number();
         } else if (arg == "--cancel") {
             cancel = true;
         } else if (arg == "--together") {
@@ -109,6 +137,10 @@ int main(int argc, char ** argv) {
         const int64_t deadline_us = limit_ms ? ggml_time_us() + limit_ms*1000 : std::numeric_limits<int64_t>::max();
         try {
             const std::string text = read_file(files[2*i]);
+            if (part_bytes) {
+                lines[i] = shares_of_parts(*scorer, text, read_file(files[2*i + 1]), part_bytes, deadline_us);
+                return;
+            }
             const auto tokens = given ? pflash_tokenize(vocab, text, [] {}) : pflash_text_tokens();
             lines[i] = to_json(scorer->score(text, read_file(files[2*i + 1]), deadline_us, [&] { return cancel; }, given ? &tokens : nullptr));
         } catch (const std::runtime_error & failure) {
