@@ -19,7 +19,7 @@ log = logging.getLogger("flashlane.affinity")
 _MAX_SERVERS = 256
 _MAX_FLIGHT_S = 600.0
 """A request that has not ended by then is not counted: its end may have been lost."""
-_REDIS_LIMIT_S = 0.25
+_REDIS_LIMIT_S = 1.0
 _REDIS_PAUSE_S = 5.0
 _KEY = "flashlane:affinity"
 

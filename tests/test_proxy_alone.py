@@ -217,7 +217,7 @@ def test_a_limited_key_cannot_force_the_lane(alone: Alone) -> None:
 def test_a_broken_router_loses_no_request(alone: Alone) -> None:
     headers = alone.ask(f"{DOCUMENT}\n\nSummarise it, {BREAK}.")
     assert headers["x-flashlane-lane"] == "direct"
-    assert headers["x-flashlane-reasons"] == "router_error"
+    assert headers["x-flashlane-reasons"].split(",")[0] == "router_error"
     log = alone.log.read_text()
     assert "failed open to the direct lane: ValueError" in log
     assert "secret words of the prompt" not in log
