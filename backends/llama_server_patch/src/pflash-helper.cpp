@@ -15,7 +15,6 @@
 static constexpr auto   WAIT_MIN           = std::chrono::milliseconds(200);
 static constexpr auto   WAIT_MAX           = std::chrono::milliseconds(30000);
 static constexpr auto   END_GRACE          = std::chrono::milliseconds(2000);
-static constexpr auto   STOP_CHECK         = std::chrono::milliseconds(50);
 static constexpr auto   EARLY_START_LIMIT  = std::chrono::milliseconds(2000);
 static constexpr size_t DETAIL_BYTES       = 200; // of what the helper wrote, in the log
 static constexpr int    ERROR_NUMBER_RANGE = 406; // nlohmann's id for a number beyond double
@@ -232,15 +231,6 @@ static std::string request_line(const pflash_helper_request & request, uint64_t 
 // pflash_helper
 //
 
-namespace {
-
-struct turn_guard {
-    std::function<void()> end;
-    ~turn_guard() { end(); }
-};
-
-} // namespace
-
 pflash_helper::pflash_helper(std::vector<std::string> command) : command(std::move(command)) {}
 
 pflash_helper::~pflash_helper() {
@@ -311,29 +301,10 @@ std::unique_ptr<pflash_child> pflash_helper::take_child(clock::time_point deadli
     return running;
 }
 
-bool pflash_helper::take_turn(clock::time_point deadline, const std::function<bool()> & should_stop) {
-    std::unique_lock<std::mutex> lock(turn_mutex);
-    while (!turn_over.wait_until(lock, std::min(deadline, clock::now() + STOP_CHECK), [this] { return !taken; })) {
-        if (clock::now() >= deadline || (should_stop && should_stop())) {
-            return false;
-        }
-    }
-    taken = true;
-    return true;
-}
-
-void pflash_helper::end_turn() {
-    {
-        std::lock_guard<std::mutex> lock(turn_mutex);
-        taken = false;
-    }
-    turn_over.notify_one();
-}
-
 void pflash_helper::start() {
     const auto deadline = clock::now() + EARLY_START_LIMIT;
-    if (take_turn(deadline)) {
-        const turn_guard guard { [this] { end_turn(); } };
+    if (turn.take(deadline, {})) {
+        const pflash_turn::guard guard(turn);
         std::string failure; // already logged and counted
         child = take_child(deadline, failure);
     }
@@ -349,17 +320,11 @@ pflash_helper_result pflash_helper::score(
     if (request.spans.empty()) {
         return {};
     }
-    const bool turn = take_turn(deadline, should_stop);
-    if (should_stop && should_stop()) {
-        if (turn) {
-            end_turn();
-        }
-        return failed(PFLASH_HELPER_CANCELLED, "the client left while others were served");
+    if (!turn.take(deadline, should_stop)) {
+        return should_stop && should_stop() ? failed(PFLASH_HELPER_CANCELLED, "the client left while others were served") :
+                                              failed(PFLASH_HELPER_TIMEOUT, "other requests took all of the time");
     }
-    if (!turn) {
-        return failed(PFLASH_HELPER_TIMEOUT, "other requests took all of the time");
-    }
-    const turn_guard guard { [this] { end_turn(); } };
+    const pflash_turn::guard guard(turn);
     if (deadline - clock::now() < timeout / 2) {
         return failed(PFLASH_HELPER_TIMEOUT, "other requests took most of the time"); // else it would be killed for them
     }

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "pflash-child.h"
+#include "pflash-turn.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -84,8 +84,6 @@ class pflash_helper {
   private:
     using clock = pflash_child::clock;
 
-    bool take_turn(clock::time_point deadline, const std::function<bool()> & should_stop = {});
-    void end_turn();
     std::unique_ptr<pflash_child> take_child(clock::time_point deadline, std::string & failure);
     pflash_helper_result ask(const pflash_helper_request & request, clock::time_point deadline);
     void back_off();
@@ -93,10 +91,7 @@ class pflash_helper {
 
     const std::vector<std::string> command;
 
-    // Whose turn it is. A flag, since ThreadSanitizer does not know of mutexes with a time limit.
-    std::mutex              turn_mutex;
-    std::condition_variable turn_over;
-    bool                    taken = false;
+    pflash_turn turn;
 
     // of the one whose turn it is
     std::unique_ptr<pflash_child> child; // absent while it is asked: whatever goes wrong then ends it

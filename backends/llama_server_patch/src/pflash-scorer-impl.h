@@ -4,13 +4,13 @@
 
 #include "pflash-scorer-attention.h"
 #include "pflash-scorer-vectors.h"
+#include "pflash-turn.h"
 
 #include "llama-cpp.h"
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,7 +37,7 @@ struct pflash_attention_scorer::impl {
     std::vector<llama_token> start;  // takes the attention that belongs to no token
     std::vector<llama_token> null_tail;
 
-    std::timed_mutex    mutex;         // guards the context and what follows
+    pflash_turn         turn;          // guards the context and what follows
     std::atomic<double> speed { 0.0 }; // tokens/s
     pflash_reading      current;
     pflash_reading_kind kind = PFLASH_READ_ATTENTION;
@@ -67,7 +67,7 @@ struct pflash_attention_scorer::impl {
     void read_rows(const ggml_tensor * node, size_t slot);
     bool must_stop();
     void check();
-    std::unique_lock<std::timed_mutex> begin(int64_t deadline_us, const std::function<bool()> & cancelled);
+    pflash_turn::guard begin(int64_t deadline_us, const std::function<bool()> & cancelled);
     void decode(pflash_reading_kind kind, const llama_token * window, int32_t n_window, const std::vector<llama_token> & question);
     std::vector<llama_token> question_tail(std::string_view question) const;
     void combine(float * out) const;

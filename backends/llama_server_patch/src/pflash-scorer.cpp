@@ -8,10 +8,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <mutex>
 #include <stdexcept>
 
-static constexpr int64_t CANCEL_POLL_US = 10000;
+static constexpr int64_t CANCEL_POLL_US  = 10000;
+static constexpr int64_t LONGEST_WAIT_US = 3600 * 1000000ll;
 static constexpr double  SPEED_WEIGHT   = 0.3; // of the newest call in the running average
 
 // Called with `ask` for each node of the graph, then without it for a node that was asked for, after
@@ -196,21 +196,17 @@ pflash_attention_scorer::pflash_attention_scorer(std::unique_ptr<impl> self) : s
 
 pflash_attention_scorer::~pflash_attention_scorer() = default;
 
-std::unique_lock<std::timed_mutex> pflash_attention_scorer::impl::begin(int64_t deadline, const std::function<bool()> & asked_to_stop) {
-    std::unique_lock<std::timed_mutex> lock(mutex, std::defer_lock);
-    while (!lock.try_lock_for(std::chrono::microseconds(CANCEL_POLL_US))) {
-        if (asked_to_stop && asked_to_stop()) {
-            throw std::runtime_error("cancelled");
-        }
-        if (ggml_time_us() >= deadline) {
-            throw std::runtime_error("timeout");
-        }
+pflash_turn::guard pflash_attention_scorer::impl::begin(int64_t deadline, const std::function<bool()> & asked_to_stop) {
+    const int64_t left_us = std::min(deadline - ggml_time_us(), LONGEST_WAIT_US);
+    if (!turn.take(pflash_turn::clock::now() + std::chrono::microseconds(left_us), asked_to_stop)) {
+        throw std::runtime_error(asked_to_stop && asked_to_stop() ? "cancelled" : "timeout");
     }
+    pflash_turn::guard guard(turn);
     deadline_us   = deadline;
     cancelled     = &asked_to_stop;
     next_poll_us  = 0;
     was_cancelled = false;
-    return lock;
+    return guard;
 }
 
 pflash_scores pflash_attention_scorer::score(
