@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BACKEND ?= cpu
 
-.PHONY: setup tools build bench-model bench-pflash serve demo test test-slow lint lock clean
+.PHONY: setup tools build bench-model bench-pflash serve demo test test-slow test-threads test-memory lint lock clean
 
 setup: $(VENV)/.dev tools
 	$(BIN)/python -m flashlane.setup
@@ -49,6 +49,15 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# The engine is built once more, instrumented (10 minutes on two cores). A report ends the server, and the test.
+test-threads: setup
+	CMAKE_ARGS="-DLLAMA_SANITIZE_THREAD=ON -DGGML_OPENMP=OFF" TSAN_OPTIONS="halt_on_error=1" \
+	  $(BIN)/python -m pytest --timeout 3600 tests/engine/test_concurrency.py
+
+test-memory: setup
+	CMAKE_ARGS="-DLLAMA_SANITIZE_ADDRESS=ON" ASAN_OPTIONS="detect_leaks=0" \
+	  $(BIN)/python -m pytest --timeout 3600 tests/engine/test_concurrency.py tests/engine/test_pflash_hard.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

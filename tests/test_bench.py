@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from bench import summary
 from bench.pflash import __main__ as command
 from bench.pflash import (
+    bm25,
     data,
     dialogue,
     goals,
@@ -25,10 +29,11 @@ from bench.pflash import (
     survival,
     timing,
 )
+from bench.pflash.context import Context
 from bench.pflash.data import HotpotItem, Paragraph, Question, Split
 from bench.pflash.measured import PARTS, Measured
 from bench.results import Goal, goal_table, write_json
-from bench.server import Compressed
+from bench.server import Compressed, Server
 from bench.store import Record, Store, key_of
 
 ESSAYS = tuple(
@@ -142,8 +147,11 @@ def test_ruler_cases_hold_what_is_asked_for() -> None:
 
 def test_lexical_cases_cover_lengths_and_depths() -> None:
     cases = needles.lexical("reported", count)
-    assert {case.tokens for case in cases} == {2048, 4096, 8192, 16384}
-    assert min(case.depth for case in cases) == 0.02 and max(case.depth for case in cases) == 0.98
+    depths: dict[int, set[float]] = {}
+    for case in cases:
+        depths.setdefault(case.tokens, set()).add(case.depth)
+    assert set(depths) == {2048, 4096, 8192, 16384}
+    assert all({0.02, 0.26, 0.5, 0.74, 0.98} <= found for found in depths.values())
     for case in cases:
         at = case.text.index(case.evidence[0]) / len(case.text)
         assert abs(at - case.depth) < 0.06, case.id
@@ -289,6 +297,109 @@ def test_evidence_must_be_whole() -> None:
 def test_an_uncompressed_prompt_keeps_nothing() -> None:
     record = survival.verdict("a b.", ["a b."], _reply(100))
     assert record["kept"] is False and record["whole"] is True
+
+
+# The baseline without the server.
+
+LINES = (
+    '  Indented by two. Dr. Ames left! "Why?" He asked.\n\n\ndef f(x):\n    return x\n'
+    '{"note": "One. Two."},\n\tLast'
+)
+
+
+@pytest.mark.parametrize("text", [LINES, "", "\n\n", "one", "\n\nA. B. \n", ESSAYS[0]])
+def test_units_are_the_text(text: str) -> None:
+    assert "".join(bm25.units(text)) == text
+
+
+def test_units_are_the_sentences_of_lines() -> None:
+    assert bm25.units(LINES) == [
+        "  Indented by two. ",
+        "Dr. Ames left! ",
+        '"Why?" ',
+        "He asked.\n\n\n",
+        "def f(x):\n",
+        "    return x\n",
+        '{"note": "One. ',
+        'Two."},\n',
+        "\tLast",
+    ]
+
+
+@pytest.fixture
+def by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The higher the first number of a unit, the better, in the place of BM25."""
+
+    def scores(units: Sequence[str], question: str) -> list[float]:
+        return [float(re.findall(r"\d+", f"{unit} 0")[0]) for unit in units]
+
+    monkeypatch.setattr(bm25, "_scores", scores)
+
+
+@pytest.mark.usefixtures("by_number")
+def test_the_best_units_stay_in_their_order() -> None:
+    text = "Rank 1 a. Rank 3 b. Rank 0 c. Rank 9 d. Rank 3 e."
+    assert bm25.keep(text, "", 0.65, len) == "Rank 3 b. Rank 9 d. Rank 3 e."
+    assert bm25.keep(text, "", 0.42, len) == "Rank 3 b. Rank 9 d. "
+    assert bm25.keep(text, "", 1.0, len) == text
+
+
+@pytest.mark.usefixtures("by_number")
+def test_a_unit_that_does_not_fit_makes_room_for_the_next() -> None:
+    text = f"Rank 9 {'x' * 80}. Rank 5 a. Rank 1 b."
+    assert bm25.keep(text, "", 0.1, len) == "Rank 5 a. "
+
+
+@pytest.mark.usefixtures("by_number")
+@pytest.mark.parametrize("ratio", [0.1, 0.2, 0.3])
+def test_what_is_kept_fills_the_budget(ratio: float) -> None:
+    def total(text: str) -> int:
+        return sum(map(count, bm25.units(text)))
+
+    case = needles.lexical("reported", count)[0]
+    wanted, longest = ratio * total(case.text), max(map(count, bm25.units(case.text)))
+    assert wanted - longest < total(bm25.keep(case.text, "", ratio, count)) <= wanted
+
+
+@pytest.mark.usefixtures("by_number")
+def test_bm25_asks_the_server_for_counts_alone() -> None:
+    server = cast(Server, SimpleNamespace(count=count))
+    case = needles.lexical("reported", count)[0]
+    found = survival._compressed(server, case, survival.BM25, 0.2)
+    assert found.text == bm25.keep(case.text, case.question, 0.2, count)
+    assert found.share == pytest.approx(0.2, abs=0.01)
+    question = Question("q", "Who was king?", (), ())
+    whole, short = qa._messages(case.text, question), qa._messages(found.text, question)
+    in_messages = qa._by_bm25(server, case.text, question, 0.2)
+    assert in_messages.messages == short
+    counts = [sum(count(message["content"]) for message in each) for each in (whole, short)]
+    assert [in_messages.original_tokens, in_messages.kept_tokens] == counts
+
+
+def test_bm25_finds_shared_words_and_no_others() -> None:
+    pytest.importorskip("bm25s", reason="of requirements/bench.txt")
+    filler = [f"Nothing of note was said on day {n}." for n in range(50)]
+    asked, other = "The spare key hangs in the hall.", "It is kept behind the barometer."
+    text = " ".join([*filler[:25], asked, *filler[25:], other])
+    kept = bm25.keep(text, "Where is the spare key?", 0.1, count)
+    assert asked in kept and other not in kept and kept.startswith(filler[0])
+
+
+def test_bm25_needs_neither_engine_nor_options() -> None:
+    """Its finished cases stay when the engine changes; the others are of one engine."""
+
+    class Keys:
+        def key(self, case: str) -> str:
+            return f"{case} of this engine"
+
+        def plain_key(self, case: str) -> str:
+            return case
+
+    kept = {
+        label: survival.keyed(cast(Context, Keys()), name)("x")
+        for label, name in survival.SCORERS.items()
+    }
+    assert kept == dict.fromkeys(kept, "x of this engine") | {"BM25": "x"}
 
 
 # Times.

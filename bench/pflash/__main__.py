@@ -14,6 +14,7 @@ from rich.markdown import Markdown
 from bench.pflash import report
 from bench.pflash.context import Context, Options
 from bench.pflash.measured import PARTS, Measured
+from bench.pflash.survival import SCORERS
 from bench.process import ServerError
 from bench.results import RESULTS, goal_table
 from bench.store import Store
@@ -76,6 +77,7 @@ def _measure(context: Context, wanted: Sequence[str]) -> Measured:
             quick=options.quick,
             window=options.window,
             baseline_answers=options.baseline_answers,
+            scorers=list(SCORERS),
         )
         if part.name in wanted:
             context.store.put(key, part.measure(context))
@@ -161,9 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TOKENS",
         help="the scorer's window, for its plain prefill (default: 768, the scorer's own)",
     )
-    add(
-        "--baseline-answers", action="store_true", help="answers from BM25's and uniform's text too"
-    )
+    add("--baseline-answers", action="store_true", help="answers from the baselines' texts too")
     add("--split", choices=("reported", "tuning"), default="reported", help="default: reported")
     add("--output", type=Path, default=RESULTS, metavar="FOLDER", help="default: bench/results")
     add("--fresh", action="store_true", help="forget what was measured before")

@@ -50,7 +50,7 @@ class Part:
 PARTS = (
     Part(
         "needles",
-        "a fact whose question uses its words, 2k-16k tokens, 104 cases",
+        "a fact whose question uses its words, 2k-16k tokens, 112 cases",
         "survival",
         survival.Row,
         partial(survival.measure, part="needles"),

@@ -14,7 +14,12 @@ from bench.pflash.measured import Measured
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLOURS = {"ours": "#1f6f8b", "BM25": "#e0a458", "uniform": "#b8b8b8"}
+_COLOURS = {
+    "ours": "#1f6f8b",
+    "BM25 in our order": "#8bb8c5",
+    "BM25": "#e0a458",
+    "uniform": "#b8b8b8",
+}
 _DEPTH_BANDS = 5
 
 
@@ -57,7 +62,7 @@ def _bars(axes: Axes, groups: Sequence[str], series: dict[str, list[float]]) -> 
         axes.bar_label(bars, fmt="%.2f", fontsize=6)
     figure = axes.get_figure(root=True)
     assert figure is not None
-    figure.set_size_inches(max(6.4, len(groups) + 1.4), 3.2)
+    figure.set_size_inches(max(6.4, len(groups) * len(series) / 3 + 1.4), 3.2)
     axes.set_xticks(range(len(groups)), groups, fontsize=8)
     axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from bench.pflash import bm25
 from bench.pflash.context import Context, number
 from bench.pflash.data import Question, hotpot, squad
 from bench.pflash.metrics import contains, exact_match, f1
 from bench.pflash.packing import Packed, pack_hotpot, pack_squad
-from bench.pflash.survival import SCORERS, verdict
-from bench.server import Message, Server
+from bench.pflash.survival import BM25, SCORERS, keyed, verdict
+from bench.server import Compressed, Message, Server
 from bench.store import Json, Record
 from bench.summary import ratio_of_means
 
@@ -104,35 +105,39 @@ def _contexts(context: Context, part: str, server: Server) -> list[Packed]:
     return pack_hotpot(hotpot(split), QUESTIONS[part], server.count)
 
 
-def _messages(packed: Packed, question: Question) -> list[Message]:
+def _messages(text: str, question: Question) -> list[Message]:
     return [
         {"role": "system", "content": _SYSTEM},
-        {"role": "user", "content": f"{packed.text}\n\nQuestion: {question.text}"},
+        {"role": "user", "content": f"{text}\n\nQuestion: {question.text}"},
     ]
 
 
-def _full(context: Context, server: Server, packed: Packed, question: Question) -> Record:
-    messages = _messages(packed, question)
-    return context.store.case(
-        context.plain_key("full", messages=messages, answer_tokens=_ANSWER_TOKENS),
-        lambda: {"answer": _answer(server, messages, cached=True)},
-    )
+def _full(context: Context, server: Server, packed: Packed, question: Question) -> str:
+    return _answer(context, server, "full", _messages(packed.text, question), cached=True)
 
 
-def _answer(server: Server, messages: Sequence[Message], *, cached: bool) -> str:
-    answer = server.chat(
-        messages,
-        max_tokens=_ANSWER_TOKENS,
-        cache_prompt=cached,
-        pflash={"mode": "off"},
-    )
-    return answer.text.strip()
+def _answer(
+    context: Context, server: Server, case: str, messages: Sequence[Message], *, cached: bool
+) -> str:
+    """The target's own answer to `messages`, whoever shortened them."""
+
+    def ask() -> Record:
+        answer = server.chat(
+            messages,
+            max_tokens=_ANSWER_TOKENS,
+            cache_prompt=cached,
+            pflash={"mode": "off"},
+        )
+        return {"answer": answer.text.strip()}
+
+    key = context.plain_key(case, messages=messages, answer_tokens=_ANSWER_TOKENS)
+    return str(context.store.case(key, ask)["answer"])
 
 
 def _question_rows(
     context: Context, server: Server, part: str, packed: Packed, question: Question
 ) -> list[Row]:
-    full = str(_full(context, server, packed, question)["answer"])
+    full = _full(context, server, packed, question)
     rows = []
     for scorer, name in SCORERS.items():
         answered = name is None or context.options.baseline_answers
@@ -165,17 +170,20 @@ def _compressed(
     ratio: float,
     answered: bool,
 ) -> Record:
-    messages = _messages(packed, question)
+    messages = _messages(packed.text, question)
 
     def ask() -> Record:
-        reply = server.compress(ratio, messages=messages, question=question.text, scorer=name)
+        if name == BM25:
+            reply = _by_bm25(server, packed.text, question, ratio)
+        else:
+            reply = server.compress(ratio, messages=messages, question=question.text, scorer=name)
         kept = reply.messages or []
         record = verdict(kept[-1]["content"] if kept else "", question.support, reply)
         if answered:
-            record["answer"] = _answer(server, kept, cached=False)
+            record["answer"] = _answer(context, server, "shortened", kept, cached=False)
         return record
 
-    key = context.key(
+    key = keyed(context, name)(
         "qa",
         messages=messages,
         scorer_name=name,
@@ -183,3 +191,10 @@ def _compressed(
         answer_tokens=answered * _ANSWER_TOKENS,
     )
     return context.store.case(key, ask)
+
+
+def _by_bm25(server: Server, text: str, question: Question, ratio: float) -> Compressed:
+    whole = _messages(text, question)
+    short = _messages(bm25.keep(text, question.text, ratio, server.count), question)
+    original, kept = (sum(server.count(m["content"]) for m in each) for each in (whole, short))
+    return Compressed(messages=short, original_tokens=original, kept_tokens=kept)

@@ -16,7 +16,9 @@ from bench.store import Json, Record
 _INTRO = """\
 Every figure comes from one engine on one machine; times compare requests made in turn in the same
 run. Texts, names and questions are those of the **{split}** split: nothing was tuned on the
-reported one. Shares count a prompt that came back uncompressed as lost.
+reported one. Shares count a prompt that came back uncompressed as lost. **BM25** ranks whole
+sentences by the question alone, without the server; **BM25 in our order** is the server's own
+selection with BM25 in its scorer's place.
 """
 
 

@@ -6,15 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from bench.pflash import needles, ruler
+from bench.pflash import bm25, needles, ruler
 from bench.pflash.context import Context, number
 from bench.pflash.data import Split
 from bench.pflash.needles import Case, Count
 from bench.server import Compressed, Server
 from bench.store import Json, Record
 
-# What the server is asked for; None: the scorer that it is configured with.
-SCORERS: Mapping[str, str | None] = {"ours": None, "BM25": "lexical", "uniform": "uniform"}
+BM25 = "bm25"
+# Who selects: a scorer of the server (None: the one that it is configured with), or bm25.py.
+SCORERS: Mapping[str, str | None] = {
+    "ours": None,
+    "BM25 in our order": "lexical",
+    "BM25": BM25,
+    "uniform": "uniform",
+}
 RATIOS = (0.1, 0.2)
 
 _PARTS: Mapping[str, Sequence[Callable[[Split, Count], list[Case]]]] = {
@@ -51,6 +57,11 @@ def measure(context: Context, part: str) -> list[Row]:
             for case in context.cases(cases[0].part, cases):
                 rows += _case_rows(context, server, case)
     return rows
+
+
+def keyed(context: Context, name: str | None) -> Callable[..., str]:
+    """Gives the key of a case under one of `SCORERS`: neither engine nor options are in BM25's."""
+    return context.plain_key if name == BM25 else context.key
 
 
 def verdict(kept: str, evidence: Sequence[str], reply: Compressed) -> Record:
@@ -100,10 +111,10 @@ def _case_rows(context: Context, server: Server, case: Case) -> list[Row]:
         for ratio in RATIOS:
 
             def ask(name: str | None = name, ratio: float = ratio) -> Record:
-                reply = server.compress(ratio, text=case.text, question=case.question, scorer=name)
+                reply = _compressed(server, case, name, ratio)
                 return verdict(reply.text or "", case.evidence, reply)
 
-            key = context.key(
+            key = keyed(context, name)(
                 case.id, text=case.text, question=case.question, scorer_name=name, ratio=ratio
             )
             record = context.store.case(key, ask)
@@ -122,6 +133,15 @@ def _case_rows(context: Context, server: Server, case: Case) -> list[Row]:
                 )
             )
     return rows
+
+
+def _compressed(server: Server, case: Case, name: str | None, ratio: float) -> Compressed:
+    if name != BM25:
+        return server.compress(ratio, text=case.text, question=case.question, scorer=name)
+    kept = bm25.keep(case.text, case.question, ratio, server.count)
+    return Compressed(
+        text=kept, original_tokens=server.count(case.text), kept_tokens=server.count(kept)
+    )
 
 
 def _values(rows: Sequence[Row], field: str) -> list[str]:

@@ -76,3 +76,17 @@ def engine_scorer(engine: Path) -> Path:
     if bound_libraries() is None:
         ensure_bindings(engine, print)
     return ensure_scorer(print)
+
+
+@pytest.fixture(scope="session")
+def one_layer_model(
+    engine_model: Path, engine_scorer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The model's first layer, converted as the scorer is: where answers do not matter."""
+    from flashlane import scorer
+
+    target = tmp_path_factory.mktemp("model") / "one-layer.gguf"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scorer, "KEPT_LAYERS", 1)
+        assert scorer.main([str(engine_model), str(target), scorer.Q8_0.name]) == 0
+    return target

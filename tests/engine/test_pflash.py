@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +13,16 @@ from typing import Any
 
 import pytest
 from engine_process import Engine, running
+from tiny_projector import write_projector
 
 from bench.process import engine_env
 
 FACTS = " ".join(f"Item {i} was put on shelf {i * 7 % 13} by the keeper." for i in range(90))
 HEAD, TAIL = "HEAD-ASK summarise this.", "TAIL-ASK what is it about?"
 DOCUMENT = f"{HEAD}\n\n{FACTS}\n\n{TAIL}"
+# 2 by 2 grey pixels
+_BITMAP = struct.pack("<2sIII", b"BM", 70, 0, 54)
+_BITMAP += struct.pack("<IiiHHIIiiII", 40, 2, 2, 1, 24, 0, 16, 0, 0, 0, 0) + bytes([128] * 16)
 
 
 @pytest.fixture(scope="module")
@@ -310,3 +316,34 @@ def test_selection_in_cpp(tmp_path: Path) -> None:
         check=True,
     )
     subprocess.run([str(program)], check=True, timeout=120)
+
+
+def test_auto_leaves_whole_what_the_cache_holds(server: Engine) -> None:
+    """A growing prompt is another text each time, but its beginning is in the cache."""
+    pages = [f"Page {page}. {FACTS}" for page in range(6)]
+
+    def reason(prompt: str, mode: str) -> str:
+        pflash = {"mode": mode, "keep_ratio": 0.4}
+        body = {"prompt": prompt, "n_predict": 1, "temperature": 0, "pflash": pflash}
+        found: str = server.post("/completion", body).json()["timings"]["pflash"]["reason"]
+        return found
+
+    assert reason("\n\n".join(pages[:2]), "off") == "off"
+    assert reason("\n\n".join(pages[:3]), "auto") == "cached"
+    assert reason("\n\n".join(pages[3:]), "auto") == "compressed"
+
+
+def test_images_leave_the_prompt_whole(engine: Path, engine_model: Path, tmp_path: Path) -> None:
+    projector = tmp_path / "projector.gguf"
+    write_projector(projector, text_width=576)
+    image = base64.b64encode(_BITMAP).decode()
+    parts = [
+        {"type": "text", "text": DOCUMENT},
+        {"type": "image_url", "image_url": {"url": f"data:image/bmp;base64,{image}"}},
+    ]
+    args = ["--mmproj", str(projector), "--no-mmproj-offload", "--pflash-mode", "always"]
+    with running(engine, engine_model, tmp_path / "log", *args, "--ctx-size", "4096") as server:
+        seen = chat(server, "", messages=[{"role": "user", "content": parts}])
+        assert seen["timings"]["pflash"]["reason"] == "media"
+        assert seen["timings"]["pflash"]["kept_tokens"] == seen["usage"]["prompt_tokens"]
+        assert chat(server, DOCUMENT)["timings"]["pflash"]["reason"] == "compressed"

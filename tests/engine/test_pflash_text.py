@@ -1,4 +1,4 @@
-"""PFlash's pure cores in C++: spans, the ask, BM25, literals, ranking and frozen masks.
+"""PFlash's pure cores in C++: spans, ask, BM25, literals, ranking, masks, held prompts.
 
 Each group of checks runs under sanitizers; large texts also without, where only linear time ends.
 """
@@ -49,6 +49,14 @@ def test_recall(tmp_path: Path) -> None:
 )
 def test_rank(rank_program: Path, group: str) -> None:
     check(rank_program, group)
+
+
+def test_held_prompts(tmp_path: Path) -> None:
+    check(compiled(tmp_path, "pflash_held", ("pflash-held.cpp",), *CHECKED))
+
+
+def test_held_prompts_under_threads(tmp_path: Path) -> None:
+    check(compiled(tmp_path, "pflash_held", ("pflash-held.cpp",), *THREADS))
 
 
 def test_large_texts_take_linear_time(tmp_path: Path) -> None:

@@ -134,12 +134,12 @@ void flashlane_add_args(const std::function<void(common_arg)> & add_opt) {
             flashlane_params_get().pflash.min_keep_tokens = parse_int("--pflash-min-keep-tokens", value, 0, INT32_MAX);
         }), "LLAMA_ARG_PFLASH_MIN_KEEP_TOKENS");
     add(common_arg({ "--pflash-protected-prefix" }, "N",
-        "PFlash: tokens never dropped at the start of the prompt (default: 64)",
+        "PFlash: tokens never dropped at the start of the prompt (default: 32)",
         [](common_params &, const std::string & value) {
             flashlane_params_get().pflash.protected_prefix = parse_int("--pflash-protected-prefix", value, 0, INT32_MAX);
         }), "LLAMA_ARG_PFLASH_PROTECTED_PREFIX");
     add(common_arg({ "--pflash-protected-suffix" }, "N",
-        "PFlash: tokens never dropped at the end of the prompt (default: 64)",
+        "PFlash: tokens never dropped at the end of the prompt (default: 32)",
         [](common_params &, const std::string & value) {
             flashlane_params_get().pflash.protected_suffix = parse_int("--pflash-protected-suffix", value, 0, INT32_MAX);
         }), "LLAMA_ARG_PFLASH_PROTECTED_SUFFIX");

@@ -23,8 +23,12 @@ std::string pflash_chooser::fingerprint(const pflash_policy & policy, const std:
            std::to_string(params.protected_prefix) + "|" + std::to_string(params.protected_suffix) + "|" + context;
 }
 
-// Whether dropping `n_dropped` of `n_scored` tokens saves time by a margin, as far as speeds are known.
-bool pflash_chooser::pays(const pflash_policy & policy, size_t n_scored, size_t n_dropped) const {
+// Whether dropping `n_dropped` of `n_scored` tokens saves time by a margin, as far as speeds are known. The
+// cache holds `n_held` of the tokens behind the first one that may go: it is lost with that one.
+bool pflash_chooser::pays(const pflash_policy & policy, size_t n_scored, size_t n_dropped, size_t n_held) const {
+    if (n_dropped <= n_held) {
+        return false;
+    }
     const double prefill = stats.prefill_per_second();
     if (prefill <= 0.0) {
         return true;
@@ -33,8 +37,8 @@ bool pflash_chooser::pays(const pflash_policy & policy, size_t n_scored, size_t 
     const double trial     = ranker.tokens_per_second(policy.scorer);
     const double scoring   = !timed ? 0.0 : trial > 0.0 ? trial : stats.scoring_per_second();
     const double cost_ms   = scoring > 0.0 ? 1000.0 * n_scored / scoring : 0.0;
-    const double whole_ms  = 1000.0 * n_scored / prefill;
-    const double saving_ms = 1000.0 * n_dropped / prefill - cost_ms;
+    const double whole_ms  = 1000.0 * (n_scored - std::min(n_scored, n_held)) / prefill;
+    const double saving_ms = 1000.0 * (n_dropped - n_held) / prefill - cost_ms;
     return saving_ms > MIN_SAVING_MS && saving_ms > MIN_SAVING_SHARE * whole_ms;
 }
 
@@ -103,6 +107,24 @@ static bool all_kept(const std::vector<uint8_t> & keep) {
 // `keep` has one flag for each token of the segment; null: all of them.
 void pflash_chooser::remember(const placed & at, const std::string & fingerprint, const uint8_t * keep) {
     masks.put(at.before, at.tokens, at.n, fingerprint, keep ? ranges_of(keep, at.n) : std::vector<pflash_range> { { 0, at.n } });
+}
+
+// Of the tokens that `keep` leaves, those from `first` on that the cache likely holds.
+size_t pflash_chooser::n_held_from(size_t first, const std::vector<llama_token> & tokens, const std::vector<uint8_t> & keep) const {
+    std::vector<llama_token> left;
+    size_t n_before = 0;
+    for (size_t i = 0; i < tokens.size(); i++) {
+        if (keep[i]) {
+            left.push_back(tokens[i]);
+            n_before += i < first;
+        }
+    }
+    const size_t n_held = held.prefix(left);
+    return n_held - std::min(n_held, n_before);
+}
+
+void pflash_chooser::saw_prompt(std::vector<llama_token> tokens, size_t n_cached) {
+    held.began(std::move(tokens), n_cached);
 }
 
 void pflash_chooser::saw_whole(const pflash_prompt & prompt, const std::vector<llama_token> & tokens) {
@@ -188,8 +210,11 @@ pflash_choice pflash_chooser::choose(
         whole = "nothing_to_drop";
     } else if (budget < MIN_BUDGET_TOKENS) {
         whole = "insufficient_middle_budget";
-    } else if (policy.mode == PFLASH_MODE_AUTO && !pays(policy, n_open, n_open - budget)) {
-        whole = "no_saving";
+    } else if (policy.mode == PFLASH_MODE_AUTO) {
+        const size_t n_held = n_held_from(fresh.front()->segment->begin, tokens, choice.keep);
+        if (!pays(policy, n_open, n_open - budget, n_held)) {
+            whole = pays(policy, n_open, n_open - budget, 0) ? "cached" : "no_saving";
+        }
     }
 
     if (whole.empty()) {

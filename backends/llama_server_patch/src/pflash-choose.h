@@ -1,6 +1,7 @@
 #pragma once
 
 #include "flashlane-args.h"
+#include "pflash-held.h"
 #include "pflash-masks.h"
 #include "pflash-prompt.h"
 #include "pflash-ranker.h"
@@ -55,6 +56,9 @@ class pflash_chooser {
     // A prompt that went to the model whole: `auto` leaves its segments whole from now on.
     void saw_whole(const pflash_prompt & prompt, const std::vector<llama_token> & tokens);
 
+    // A prompt as the model reads it, whole or shortened; the cache held its first `n_cached` tokens.
+    void saw_prompt(std::vector<llama_token> tokens, size_t n_cached);
+
     void add_props(common_json & pflash) const;
 
   private:
@@ -66,11 +70,13 @@ class pflash_chooser {
     void recall(
             const pflash_policy & policy, const std::string & fingerprint, const pflash_prompt & prompt,
             const std::vector<placed> & segments, pflash_choice & choice);
-    bool pays(const pflash_policy & policy, size_t n_scored, size_t n_dropped) const;
+    bool pays(const pflash_policy & policy, size_t n_scored, size_t n_dropped, size_t n_held) const;
+    size_t n_held_from(size_t first, const std::vector<llama_token> & tokens, const std::vector<uint8_t> & keep) const;
     std::string fingerprint(const pflash_policy & policy, const std::string & context) const;
 
     const pflash_params params;
     pflash_ranker & ranker;
     pflash_stats  & stats;
     pflash_masks    masks;
+    pflash_held     held;
 };

@@ -33,6 +33,13 @@ public:
             }
         }
         best = best_of_paragraphs(own);
+
+        std::vector<float> values(n);
+        for (uint32_t s = 0; s < n; s++) {
+            values[s] = taken[s] ? 0.0f : standing(s);
+        }
+        hop = above_0(values);
+        hop.resize(std::min(hop.size(), FIRST_HOP_SPANS));
     }
 
     std::vector<uint32_t> run() {
@@ -45,15 +52,7 @@ public:
         return std::move(order);
     }
 
-    std::vector<uint32_t> first_hop() const {
-        std::vector<float> values(n);
-        for (uint32_t s = 0; s < n; s++) {
-            values[s] = taken[s] ? 0.0f : own[s] + best[paragraph(s)];
-        }
-        auto spans = above_0(values);
-        spans.resize(std::min(spans.size(), FIRST_HOP_SPANS));
-        return spans;
-    }
+    const std::vector<uint32_t> & first_hop() const { return hop; }
 
 private:
     const pflash_rank_input & input;
@@ -62,6 +61,7 @@ private:
     std::vector<uint32_t> order;
     std::vector<float>    own;  // per span: its share of the highest score, and of the highest BM25
     std::vector<float>    best; // of each paragraph's spans
+    std::vector<uint32_t> hop;  // the first one: see pflash_first_hop
 
     bool pick(uint32_t s) {
         if (taken[s]) {
@@ -92,6 +92,10 @@ private:
 
     uint32_t paragraph(uint32_t s) const {
         return s < input.paragraphs.size() ? std::min(input.paragraphs[s], (uint32_t) n - 1) : 0;
+    }
+
+    float standing(uint32_t s) const {
+        return own[s] + best[paragraph(s)];
     }
 
     float highest(float (ranker::*value)(uint32_t) const) const {
@@ -152,10 +156,9 @@ private:
     }
 
     std::vector<uint32_t> by_bridges() const {
-        const auto first = first_hop();
         std::vector<float> named(n, 0.0f);
         for (const auto & bridge : input.bridges) {
-            const size_t rank = std::find(first.begin(), first.end(), bridge.from) - first.begin();
+            const size_t rank = std::find(hop.begin(), hop.end(), bridge.from) - hop.begin();
             if (bridge.spans.size() > std::max(COMMON_MIN_SPANS, n / COMMON_NAME_SHARE)) {
                 continue;
             }
@@ -179,22 +182,30 @@ private:
         return above_0(values);
     }
 
+    // All that hold a rare literal; of those that hold a common one the best, one at least.
     void rescue() {
-        std::vector<std::vector<uint32_t>> rare;
+        std::vector<std::vector<uint32_t>> rare, common;
         for (const auto & spans : input.literals) {
-            const size_t tokens = std::accumulate(spans.begin(), spans.end(), (size_t) 0, [&](size_t sum, uint32_t s) {
-                return sum + (s < n ? input.sizes[s] : 0);
+            std::vector<uint32_t> holders;
+            std::copy_if(spans.begin(), spans.end(), std::back_inserter(holders), [&](uint32_t s) { return s < n; });
+            const size_t tokens = std::accumulate(holders.begin(), holders.end(), (size_t) 0, [&](size_t sum, uint32_t s) {
+                return sum + input.sizes[s];
             });
-            if (spans.size() <= std::max(COMMON_MIN_SPANS, n / COMMON_SHARE) && 2 * tokens <= input.budget) {
-                rare.push_back(spans);
-            }
+            const bool is_rare = holders.size() <= std::max(COMMON_MIN_SPANS, n / COMMON_SHARE) && 2 * tokens <= input.budget;
+            (is_rare ? rare : common).push_back(std::move(holders));
         }
         std::stable_sort(rare.begin(), rare.end(), [](const auto & a, const auto & b) { return a.size() < b.size(); });
         for (const auto & spans : rare) {
             for (uint32_t s : spans) {
-                if (s < n) {
-                    pick(s);
-                }
+                pick(s);
+            }
+        }
+        for (auto & spans : common) {
+            std::stable_sort(spans.begin(), spans.end(), [&](uint32_t a, uint32_t b) { return standing(a) > standing(b); });
+            size_t left = input.budget / (2 * common.size());
+            for (size_t i = 0; i < spans.size() && (i == 0 || input.sizes[spans[i]] <= left); i++) {
+                pick(spans[i]);
+                left -= std::min<size_t>(left, input.sizes[spans[i]]);
             }
         }
     }

@@ -36,13 +36,13 @@ struct pflash_ranking {
     float  spread = 0.0f;         // as `pflash_spread`, 0 if it was not needed
 };
 
-// The order: the ends, unless one is large for the budget; spans that hold a literal (the rarest literal
-// first; one that more than a quarter of the spans hold, or spans of more than half of the budget, tells
-// nothing); then picks of the scorer, of BM25 and over the bridges in turns. Scores and BM25 count beside
-// the best of their paragraph: a sentence says little of what its paragraph is about. Over a bridge come
-// the paragraphs that hold a name which the first hop brought up, the rarest name first, and in them the
-// spans that the question needs. A span that leans on the one before it brings that one along. Missing
-// scores at a vector's end are NaN, missing BM25 is 0.
+// The order: the ends, unless one is large for the budget; spans that hold a literal, the rarest literal
+// first; of one that more than a quarter of the spans hold, or spans of more than half of the budget, the best
+// span and further ones up to a share of half of the budget; then picks of the scorer, of BM25 and over the
+// bridges in turns. Scores and BM25 count beside the best of their paragraph: a sentence says little of what
+// its paragraph is about. Over a bridge come the paragraphs that hold a name which the first hop brought up,
+// the rarest name first, and in them the spans that the question needs. A span that leans on the one before
+// it brings that one along. Missing scores at a vector's end are NaN, missing BM25 is 0.
 //
 // The budget is raised where the evidence needs more: budget * spread / (spans that fit), and to
 // `max_budget` where nothing stands out, at most to that.

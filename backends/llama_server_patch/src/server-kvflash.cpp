@@ -3,6 +3,7 @@
 #include "build-info.h"
 #include "common.h"
 #include "flashlane-args.h"
+#include "flashlane-tokens.h"
 #include "kvflash-boundaries.h"
 #include "kvflash-pool.h"
 #include "log.h"
@@ -255,7 +256,7 @@ std::string server_kvflash_start(const common_params & common, const kvflash_set
 
 // Text alone, of at least `n` tokens.
 static bool is_plain(const server_tokens & tokens, size_t n) {
-    const auto & all = tokens.get_tokens();
+    const llama_tokens all = flashlane_tokens(tokens);
     return all.size() >= n && std::find(all.begin(), all.end(), LLAMA_TOKEN_NULL) == all.end();
 }
 
@@ -268,7 +269,7 @@ static void save(kvflash_server & server, const kvflash_slot & slot) {
     if (!is_plain(prompt.tokens, server.params.tau)) {
         return;
     }
-    const auto & tokens = prompt.tokens.get_tokens();
+    const llama_tokens tokens = flashlane_tokens(prompt.tokens);
     const kvflash_seed seed = with_lora(server.base, *slot.lora);
     if (server.pool.holds(seed, tokens.data(), tokens.size())) {
         return;
@@ -431,7 +432,7 @@ int server_kvflash_pick(
         bool others_wait) {
     std::lock_guard<std::mutex> lock(guard());
     auto & server = *instance();
-    const auto & tokens = task.tokens.get_tokens();
+    const llama_tokens tokens = flashlane_tokens(task.tokens);
 
     std::vector<const kvflash_slot *> free;
     for (const auto & slot : slots) {

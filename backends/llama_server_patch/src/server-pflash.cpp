@@ -1,6 +1,7 @@
 #include "server-pflash.h"
 
 #include "flashlane-args.h"
+#include "flashlane-tokens.h"
 #include "pflash-choose.h"
 #include "pflash-debug.h"
 #include "pflash-prompt.h"
@@ -57,6 +58,14 @@ void server_pflash_stop() {
 void server_pflash_saw_prefill(uint64_t n_tokens, int64_t time_us) {
     if (instance()) {
         instance()->stats.saw_prefill(n_tokens, time_us);
+    }
+}
+
+void server_pflash_saw_prompt(const server_tokens & tokens, int32_t n_cached) {
+    if (instance()) {
+        llama_tokens text = flashlane_tokens(tokens);
+        text.erase(std::find(text.begin(), text.end(), LLAMA_TOKEN_NULL), text.end()); // media look alike from here
+        instance()->chooser.saw_prompt(std::move(text), n_cached);
     }
 }
 
@@ -147,7 +156,7 @@ static void compress(
         const pflash_policy              & policy,
         pflash_report                    & report) {
     auto & server = *instance();
-    const llama_tokens & tokens = task.tokens.get_tokens();
+    const llama_tokens tokens = flashlane_tokens(task.tokens);
     if (std::find(tokens.begin(), tokens.end(), LLAMA_TOKEN_NULL) != tokens.end()) {
         report.reason = "media";
         return;

@@ -10,6 +10,7 @@
 #include <string>
 
 struct server_task;
+struct server_tokens;
 
 // What PFlash did to one prompt. Shared by the task, its children, its slot and its results.
 struct pflash_report {
@@ -53,6 +54,10 @@ common_json server_pflash_compress(
 
 // The target's own prefill, from which `auto` learns its speed.
 void server_pflash_saw_prefill(uint64_t n_tokens, int64_t time_us);
+
+// A prompt that the target begins to read, of which the cache held the first `n_cached` tokens: `auto` weighs
+// what a later prompt would lose.
+void server_pflash_saw_prompt(const server_tokens & tokens, int32_t n_cached);
 
 // The sections of /props and the lines of /metrics. Safe while the server sleeps: no llama object is
 // touched.

@@ -46,15 +46,19 @@ static void test_rank() {
     input.scores.clear();
     const auto lexical = pflash_rank(input).order;
     CHECK((indices(lexical.begin(), lexical.begin() + 3) == indices { 2, 4, 6 }));
-    // the ends, then literals: the rarer first, a common one not at all
+    // the ends, then literals: the rarer first; of common ones the best, within half of the budget
     input = ten_spans();
     input.ends     = true;
     input.budget   = 80;
     input.literals = { { 4, 6 }, { 8 }, { 0, 1, 2 }, {} };
     const auto rescued = pflash_rank(input).order;
-    CHECK((indices(rescued.begin(), rescued.begin() + 6) == indices { 0, 9, 8, 4, 6, 1 }));
+    CHECK((first_of(rescued, 8) == indices { 0, 9, 8, 4, 6, 2, 1, 3 }));
     input.sizes[8] = 50; // more than half of the budget
-    CHECK(pflash_rank(input).order[2] == 4);
+    CHECK((first_of(pflash_rank(input).order, 7) == indices { 0, 9, 4, 6, 8, 2, 1 }));
+    input = ten_spans();
+    input.budget   = 40;
+    input.literals = { { 0, 1, 2, 3, 5 } };
+    CHECK((first_of(pflash_rank(input).order, 5) == indices { 2, 1, 3, 5, 4 })); // two of it, then turns
     // an end of more than an eighth of the budget waits for its turn
     input = ten_spans();
     input.ends   = true;
