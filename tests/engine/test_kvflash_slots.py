@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import tiny_models
 from engine_process import running
-from kvflash_server import ALONE, ANSWER, KVFLASH, PAGE, ask, text
+from kvflash_server import ALONE, ANSWER, KVFLASH, PAGE, ask
+
+from bench import tiny_models
+from bench.tiny_models import text
 
 pytestmark = pytest.mark.usefixtures("kvflash_trial")
 
