@@ -101,7 +101,7 @@ def test_fewer_tokens_are_the_beginning_of_more() -> None:
         assert len(longer) == 3000 and len(shorter) == 900
         assert longer[:900] == shorter == made[0]("x", 900)
         assert made[1]("x", 3000) == longer
-        assert made[0]("y", 900) != shorter
+        assert made[0]("y", 900)[:40] != shorter[:40]
 
 
 # Recorded sessions.
@@ -233,7 +233,7 @@ def test_a_growing_chat_is_judged_by_its_worst_third_turn() -> None:
     ]
     found = _goals(Measured(growing=rows))
     assert found["growing-tiny-hybrid"] == 32
-    assert found["growing-windowed"] is None
+    assert found["growing-sliding-window"] is None
 
 
 # Times.
@@ -324,7 +324,7 @@ def _measured() -> Measured:
     rows = [_row(name, variant, 9) for name in ("random", "agents") for variant in (OURS, DEFAULT)]
     return Measured(
         traces=rows,
-        growing=[_row("one chat", OURS, 41, model="windowed")],
+        growing=[_row("one chat", OURS, 41, model=replay.WINDOWED)],
         miss=[miss.Miss(DENSE, 13.0, 10.0, 12.5, 10.0)],
         affinity=[_sent(False, True, "left", "left")],
         warm=[_warm(tier) for tier in tiers.TIERS],

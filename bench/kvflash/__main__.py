@@ -12,7 +12,7 @@ from bench.kvflash import report
 from bench.kvflash.context import Context, Options
 from bench.kvflash.measured import PARTS, Measured
 from bench.kvflash.miss import SMALL
-from bench.kvflash.replay import GROWING_MODELS, TARGET
+from bench.kvflash.replay import TARGET, WINDOWED
 from bench.results import Goal
 from flashlane.backends.llama_server_patch.build import ensure_engine
 from flashlane.models import ensure_model
@@ -60,7 +60,7 @@ def _options(args: argparse.Namespace) -> Options:
         named={
             TARGET: ensure_model(args.target),
             SMALL: ensure_model(args.small),
-            GROWING_MODELS[0]: ensure_model(args.windowed),
+            WINDOWED: ensure_model(args.windowed),
         },
     )
 

@@ -19,8 +19,8 @@ from bench.store import Json, Record, number
 
 OURS, DEFAULT, SAME = "KVFlash", "upstream", "upstream, same memory"
 DENSE = "tiny dense"
-TARGET = "target"
-GROWING_MODELS = ("windowed", "tiny windowed", "tiny recurrent", "tiny hybrid")
+TARGET, WINDOWED = "target", "sliding window"
+GROWING_MODELS = (WINDOWED, "tiny windowed", "tiny recurrent", "tiny hybrid")
 _LIKELY = 10
 _ROOM_TOKENS = 2048
 

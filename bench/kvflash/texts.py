@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import TypeAlias
@@ -41,9 +42,11 @@ class Generated:
         raise AssertionError("kinds go round for ever")
 
     def _chunk(self, kind: str, seed: str) -> list[int]:
-        """At least `_CHUNK_TOKENS` tokens, cut there."""
+        """`_CHUNK_TOKENS` tokens, from anywhere: texts of one kind begin alike."""
         units = haystack(kind, 2 * _CHUNK_TOKENS, "reported", seed, self._server.count)
-        return self._server.tokenize("".join(units))[:_CHUNK_TOKENS]
+        tokens = self._server.tokenize("".join(units))
+        start = random.Random(seed).randrange(len(tokens) - _CHUNK_TOKENS)
+        return tokens[start : start + _CHUNK_TOKENS]
 
 
 def tokens_of(pieces: Sequence[Piece], words: Words) -> list[int]:

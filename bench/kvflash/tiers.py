@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench.kvflash.context import Context
+from bench.kvflash.context import PAGE_TOKENS, Context
 from bench.kvflash.replay import TARGET
 from bench.kvflash.texts import Words
 from bench.server import Completion, Server
@@ -143,6 +143,10 @@ def _group(context: Context, group: int) -> Record:
                 both[name] = servers[name].complete(prompt, 1)
             record[tier] = _pair(both["warm"], both["own"])
 
+        def go_on(on: Server) -> None:
+            """The slot comes to hold more than a page beyond the prefix."""
+            on.complete(new("slot") + words(f"ttft/{group}/more", PAGE_TOKENS), 1)
+
         def fill(on: Server) -> None:
             """Two other prompts take both slots."""
             for number_ in range(2):
@@ -159,14 +163,13 @@ def _group(context: Context, group: int) -> Record:
         with start() as on:
             _warm_up(on, words)
             on.complete(prefix, 1)
-            # The slot goes on with what it holds. Now it holds more than the next prompt shares,
-            # so that one gets a slot of its own. Then both slots are lost to others.
             warm(on, "slot")
+            go_on(on)
             warm(on, "sibling")
             fill(on)
             warm(on, "ram")
         with start() as on:
-            _warm_up(on, words)
+            _warm_up(on, words, again=True)
             warm(on, "disk")
     return record
 
@@ -181,9 +184,9 @@ def _start(context: Context, store: Path) -> AbstractContextManager[Server]:
     )
 
 
-def _warm_up(server: Server, words: Words) -> None:
-    """The first request pays for loading the model's pages."""
-    server.complete(words("ttft/warm-up", _FILLER_TOKENS), 1)
+def _warm_up(server: Server, words: Words, *, again: bool = False) -> None:
+    """The first request pays for loading the model's pages. `again`: another, not found on disk."""
+    server.complete(words(f"ttft/warm-up/{again}", _FILLER_TOKENS), 1)
 
 
 def _pair(warm: Completion, own: Completion) -> Record:
