@@ -38,7 +38,6 @@ def _ttft(axes: Axes, rows: Sequence[tiers.Warm]) -> None:
         "nothing known": [median(r.cold_ms for r in group) / 1e3 for group in these.values()],
     }
     bars(axes, list(these), series, _COLOURS)
-    axes.set_yscale("log")
     axes.set_ylabel("time to first token, s")
 
 
@@ -46,7 +45,7 @@ def _traces(axes: Axes, rows: Sequence[replay.Row]) -> None:
     """Prompt tokens processed; no bar where a variant was not measured."""
     groups = replay.names(rows)
     series = {
-        variant: [replay.work(rows, trace, variant) / 1e3 for trace in groups]
+        variant: [replay.work(rows, trace, variant) / 1e3 or float("nan") for trace in groups]
         for variant in (replay.OURS, replay.DEFAULT, replay.SAME)
     }
     bars(axes, [name.replace(", ", ",\n") for name in groups], series, _COLOURS, "%.0f")
