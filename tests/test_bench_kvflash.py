@@ -248,6 +248,7 @@ def test_warm_is_what_is_left_of_the_new_tokens_own_cost() -> None:
     rows = [_warm("ram"), _warm("ram", warm_ms=2500), _warm("ram", warm_ms=700)]
     assert tiers.ratio(rows, "ram") == pytest.approx(0.03)
     assert tiers.cpu_ratio(rows, "ram") == pytest.approx(0.02)
+    assert tiers.extra_ms(rows, "ram") == 300
     assert tiers.ratio(rows, "slot") is None
 
 

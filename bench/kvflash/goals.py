@@ -92,6 +92,12 @@ def _pressure_goals(rows: Sequence[replay.Row]) -> list[Goal]:
 
 def _restart_goals(rows: Sequence[tiers.Warm]) -> list[Goal]:
     note = _count(tiers.select(rows, "disk"), "restarts")
+    extra = {tier: tiers.extra_ms(rows, tier) for tier in ("ram", "disk")}
+    whole = "".join(
+        f"; whole request beyond its own cost, {_TIER_WORDS[tier]}: {ms:.1f} ms"
+        for tier, ms in extra.items()
+        if ms is not None
+    )
     return [
         Goal(
             "disk-restore",
@@ -99,7 +105,7 @@ def _restart_goals(rows: Sequence[tiers.Warm]) -> list[Goal]:
             tiers.disk_to_ram(rows),
             _DISK_TO_RAM,
             "<=",
-            note,
+            f"{note}{whole}",
         ),
         Goal(
             "disk-prefill",

@@ -80,6 +80,12 @@ def cpu_ratio(rows: Sequence[Warm], tier: str) -> float | None:
     )
 
 
+def extra_ms(rows: Sequence[Warm], tier: str) -> float | None:
+    """Median of what a warm request takes beyond its new tokens' own cost, whoever counts it."""
+    these = select(rows, tier)
+    return median(r.warm_ms - r.own_ms for r in these) if these else None
+
+
 def beyond_new(rows: Sequence[Warm]) -> int | None:
     """The most tokens that a warm request processed beyond its new ones."""
     return max((row.processed - NEW_TOKENS for row in rows), default=None)
@@ -110,6 +116,7 @@ def summary(rows: Sequence[Warm]) -> list[Json]:
                     "warm_ms": round(median(r.warm_ms for r in these), 1),
                     "own_ms": round(median(r.own_ms for r in these), 1),
                     "cold_ms": round(median(r.cold_ms for r in these), 1),
+                    "extra_ms": extra_ms(rows, tier),
                     "restore_ms": round(median(r.restore_ms for r in these), 2),
                     "processed": max(r.processed for r in these),
                     "ratio": ratio(rows, tier),
