@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BACKEND ?= cpu
 
-.PHONY: setup tools build bench-model bench-pflash serve demo test test-slow test-threads test-memory soak lint lock clean
+.PHONY: setup tools build bench-model bench-pflash bench-kvflash serve demo test test-slow test-threads test-memory soak
+.PHONY: lint lock clean
 
 setup: $(VENV)/.dev tools
 	$(BIN)/python -m flashlane.setup
@@ -38,6 +39,10 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 # Hours on two cores, and best alone on the machine: ARGS="--only needles --quick 4" for a part.
 bench-pflash: setup bench-model $(VENV)/.bench
 	$(BIN)/python -m bench.pflash $(ARGS)
+
+# About half an hour on two cores.
+bench-kvflash: setup bench-model $(VENV)/.bench
+	$(BIN)/python -m bench.kvflash $(ARGS)
 
 serve: setup
 	$(BIN)/flashlane serve

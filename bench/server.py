@@ -37,6 +37,14 @@ class PflashTimings(_Reply):
     reason: str = ""
 
 
+class KvflashTimings(_Reply):
+    """`tier`: where the prompt's beginning came from; `none` where it was nowhere."""
+
+    tier: str = "none"
+    restored_tokens: int = 0
+    restore_ms: float = 0.0
+
+
 class Timings(_Reply):
     """llama-server's own; milliseconds and tokens. `cache_n` tokens came from the KV cache."""
 
@@ -46,6 +54,7 @@ class Timings(_Reply):
     predicted_n: int = 0
     predicted_ms: float = 0.0
     pflash: PflashTimings | None = None
+    kvflash: KvflashTimings | None = None
 
 
 class Compressed(_Reply):
@@ -84,8 +93,19 @@ class _Chat(_Reply):
     timings: Timings | None = None
 
 
+class _Likely(_Reply):
+    id: int
+    logprob: float
+
+
+class _Position(_Reply):
+    top_logprobs: list[_Likely] = []
+
+
 class _Completion(_Reply):
     timings: Timings
+    tokens: list[int] = []
+    completion_probabilities: list[_Position] = []
 
 
 class _Tokens(_Reply):
@@ -101,6 +121,18 @@ class Answer:
     """`wall_ms` is the whole request as the client saw it, `cpu_ms` the server's processor time."""
 
     text: str
+    timings: Timings
+    wall_ms: float
+    cpu_ms: float
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The tokens of a greedy answer; `likely`: log probabilities of its first place by token, where
+    `n_probs` asked for them. Times as of an `Answer`."""
+
+    tokens: list[int]
+    likely: dict[int, float]
     timings: Timings
     wall_ms: float
     cpu_ms: float
@@ -137,12 +169,26 @@ class Server:
     def chat(self, messages: Sequence[Message], **fields: object) -> Answer:
         """One chat completion at temperature 0; `fields` go into the body."""
         body = {"messages": list(messages), "temperature": 0, **fields}
-        cpu, started = self.cpu_s(), time.monotonic()
-        raw = self.post("/v1/chat/completions", body)
-        wall_ms = (time.monotonic() - started) * 1e3
+        raw, wall_ms, cpu_ms = self._timed("/v1/chat/completions", body)
         reply = _Chat.model_validate_json(raw)
         text = reply.choices[0].message.content or ""
-        return Answer(text, reply.timings or Timings(), wall_ms, (self.cpu_s() - cpu) * 1e3)
+        return Answer(text, reply.timings or Timings(), wall_ms, cpu_ms)
+
+    def complete(self, prompt: Sequence[int], n_predict: int, **fields: object) -> Completion:
+        """`n_predict` tokens after `prompt` at temperature 0; `fields` go into the body."""
+        body = {
+            "prompt": list(prompt),
+            "n_predict": n_predict,
+            "temperature": 0,
+            "ignore_eos": True,
+            "return_tokens": True,
+            **fields,
+        }
+        raw, wall_ms, cpu_ms = self._timed("/completion", body)
+        reply = _Completion.model_validate_json(raw)
+        places = reply.completion_probabilities
+        likely = {top.id: top.logprob for top in places[0].top_logprobs} if places else {}
+        return Completion(reply.tokens, likely, reply.timings, wall_ms, cpu_ms)
 
     def stream(
         self, messages: Sequence[Message], **fields: object
@@ -213,6 +259,13 @@ class Server:
         if text not in self._counts:
             self._counts[text] = len(self.tokenize(text))
         return self._counts[text]
+
+    def _timed(self, path: str, body: Mapping[str, object]) -> tuple[bytes, float, float]:
+        """(body of the answer, ms as the client saw it, processor ms of the server)."""
+        cpu, started = self.cpu_s(), time.monotonic()
+        raw = self.post(path, body)
+        wall_ms = (time.monotonic() - started) * 1e3
+        return raw, wall_ms, (self.cpu_s() - cpu) * 1e3
 
     def _connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self._port, timeout=_REQUEST_LIMIT_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,6 +16,14 @@ def key_of(**parts: object) -> str:
     """Names a case by everything that its result depends on; the parts must be JSON values."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def number(record: Mapping[str, object], name: str) -> float:
+    """A numeric field of a finished case. TypeError when it holds something else."""
+    value = record[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is {value!r}, not a number")
+    return float(value)
 
 
 class Store:

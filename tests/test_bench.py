@@ -12,14 +12,13 @@ from typing import cast
 
 import pytest
 
-from bench import summary
+from bench import data, haystacks, summary
+from bench.data import HotpotItem, Paragraph, Question, Split
 from bench.pflash import __main__ as command
 from bench.pflash import (
     bm25,
-    data,
     dialogue,
     goals,
-    haystacks,
     metrics,
     needles,
     packing,
@@ -30,7 +29,6 @@ from bench.pflash import (
     timing,
 )
 from bench.pflash.context import Context
-from bench.pflash.data import HotpotItem, Paragraph, Question, Split
 from bench.pflash.measured import PARTS, Measured
 from bench.results import Goal, goal_table, write_json
 from bench.server import Compressed, Server

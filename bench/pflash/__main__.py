@@ -3,87 +3,54 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from rich.console import Console
-from rich.markdown import Markdown
-
+from bench.command import command, measure, parser, positive, run, store_of
 from bench.pflash import report
 from bench.pflash.context import Context, Options
 from bench.pflash.measured import PARTS, Measured
 from bench.pflash.survival import SCORERS
-from bench.process import ServerError
-from bench.results import RESULTS, goal_table
-from bench.store import Store
-from flashlane.backends.llama_server_patch.build import BuildError, ensure_engine
-from flashlane.models import ModelError, ensure_model
-from flashlane.packages import DownloadError
+from bench.results import Goal
+from flashlane.backends.llama_server_patch.build import ensure_engine
+from flashlane.models import ensure_model
 from flashlane.paths import cache_dir
 from flashlane.scorer import SCORER_MODEL, ensure_scorer
 
-_EPILOG = """\
-Parts:
-{parts}
-
-What was measured is kept: the same command goes on where it was interrupted, and a part that was
-run before is only read. --fresh forgets it. A change of engine, models or server options measures
-anew what depends on it. Tune with --split tuning; what is reported is never tuned on.
-"""
+_NAME = "pflash"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 when every goal that was measured is met, 1 when one is not, 2 when a part failed."""
+    """The code that `bench.command.run` gives."""
     args = _parser().parse_args(argv)
-    # As on Ctrl-C, what was started is stopped; Python's default would leave the servers behind.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+    split = [args.split] if args.split != "reported" else []
+    name = "-".join([_NAME, *split, *(["quick"] if args.quick else [])])
+
+    def find() -> Sequence[Goal]:
         options = _options(args)
-        name = "-".join(
-            [
-                "pflash",
-                *([args.split] if args.split != "reported" else []),
-                *(["quick"] if args.quick else []),
-            ]
-        )
-        store = Store(cache_dir() / "bench" / "pflash.jsonl", fresh=args.fresh)
-        measured = _measure(Context(options, store), args.only)
-    except (ServerError, ModelError, BuildError, DownloadError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("bench: interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
-    goals = report.write(args.output, name, options, _command(argv), measured)
-    Console().print(Markdown(goal_table(goals)))
-    print(f"{args.output / name}.json")
-    return int(any(goal.met is False for goal in goals))
+        context = Context(options, store_of(_NAME, args))
+        measured = _measure(context, args.only)
+        return report.write(args.output, name, options, command(_NAME, argv), measured)
+
+    return run(find, args.output / f"{name}.json")
 
 
 def _measure(context: Context, wanted: Sequence[str]) -> Measured:
-    """The parts wanted, and of the others what was found before with the same engine and models.
-
-    Quality comes first: a change that loses evidence shows within minutes.
-    """
     options = context.options
     measured = Measured()
-    for part in PARTS:
-        key = context.key(
+
+    def key(part: str) -> str:
+        return context.key(
             "part",
-            part=part.name,
+            part=part,
             split=options.split,
             quick=options.quick,
             window=options.window,
             baseline_answers=options.baseline_answers,
             scorers=list(SCORERS),
         )
-        if part.name in wanted:
-            context.store.put(key, part.measure(context))
-        found = context.store.get(key)
-        if found is not None:
-            part.add(found, measured)
+
+    measure(PARTS, context, context.store, key, wanted, measured)
     return measured
 
 
@@ -103,47 +70,14 @@ def _options(args: argparse.Namespace) -> Options:
     )
 
 
-def _command(argv: Sequence[str] | None) -> str:
-    return " ".join(["python -m bench.pflash", *(sys.argv[1:] if argv is None else argv)])
-
-
-def _parts(text: str) -> list[str]:
-    wanted = [part.strip() for part in text.split(",") if part.strip()]
-    known = [part.name for part in PARTS]
-    if not wanted or any(part not in known for part in wanted):
-        raise argparse.ArgumentTypeError(f"{text!r}: known parts are {', '.join(known)}")
-    return wanted
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
-
-
 def _parser() -> argparse.ArgumentParser:
-    listed = "\n".join(f"  {part.name:<12} {part.about}" for part in PARTS)
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.pflash",
-        description="Measures PFlash against its goals and writes JSON, Markdown and plots.",
-        epilog=_EPILOG.format(parts=listed),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = parser(
+        _NAME,
+        "Measures PFlash against its goals and writes JSON, Markdown and plots.",
+        PARTS,
+        "Tune with --split tuning; what is reported\nis never tuned on.",
     )
-    add = parser.add_argument
-    add(
-        "--only",
-        type=_parts,
-        default=[part.name for part in PARTS],
-        metavar="PART,...",
-        help="these parts alone",
-    )
-    add(
-        "--quick",
-        type=_positive,
-        metavar="N",
-        help="N cases of each part: a trial, written beside the results as pflash-quick",
-    )
-    add("--target", default="qwen2.5-coder-1.5b", help="model that answers: a name or a GGUF file")
+    add = made.add_argument
     add("--scorer", default=SCORER_MODEL, help="model that scores: a name or a GGUF file")
     add(
         "--score",
@@ -152,22 +86,15 @@ def _parser() -> argparse.ArgumentParser:
         help="the server's --pflash-score (default: model)",
     )
     add(
-        "--server", type=Path, metavar="FILE", help="llama-server to measure (default: this tree's)"
-    )
-    add("--server-args", default="", metavar="ARGS", help="more options for it, in one string")
-    add("--threads", type=_positive, metavar="N", help="threads of every server (default: its own)")
-    add(
         "--window",
-        type=_positive,
+        type=positive,
         default=768,
         metavar="TOKENS",
         help="the scorer's window, for its plain prefill (default: 768, the scorer's own)",
     )
     add("--baseline-answers", action="store_true", help="answers from the baselines' texts too")
     add("--split", choices=("reported", "tuning"), default="reported", help="default: reported")
-    add("--output", type=Path, default=RESULTS, metavar="FOLDER", help="default: bench/results")
-    add("--fresh", action="store_true", help="forget what was measured before")
-    return parser
+    return made
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from bench.pflash.data import sentences
+from bench.data import sentences
 
 _LINE = re.compile(r".+")
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bench.pflash.context import Context, number
-from bench.pflash.haystacks import as_unit, haystack, place
+from bench.haystacks import as_unit, haystack, place
+from bench.pflash.context import Context
 from bench.pflash.needles import forms
 from bench.server import Message, Server
-from bench.store import Json, Record
+from bench.store import Json, Record, number
 from bench.summary import median_ratio
 
 TURNS = 10

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 
+from bench.parts import Part
 from bench.pflash import dialogue, qa, stall, survival, timing
 from bench.pflash.context import Context
-from bench.store import Json, Record
 
 
 @dataclass
@@ -23,31 +22,7 @@ class Measured:
     stall: list[stall.Stall] = field(default_factory=list)
 
 
-_Row = survival.Row | qa.Row | timing.Ttft | timing.Cost | dialogue.Turn | stall.Stall
-
-
-@dataclass(frozen=True)
-class Part:
-    """`rows` is the field of `Measured` that it fills, `row` what that holds."""
-
-    name: str
-    about: str
-    rows: str
-    row: Callable[..., _Row]
-    find: Callable[[Context], Sequence[_Row]]
-
-    def measure(self, context: Context) -> Record:
-        found: list[Json] = [asdict(row) for row in self.find(context)]
-        return {"rows": found}
-
-    def add(self, record: Record, measured: Measured) -> None:
-        """Puts the rows of a record that `measure` gave into `measured`."""
-        rows = record["rows"]
-        assert isinstance(rows, list)
-        getattr(measured, self.rows).extend(self.row(**r) for r in rows if isinstance(r, dict))
-
-
-PARTS = (
+PARTS: tuple[Part[Context], ...] = (
     Part(
         "needles",
         "a fact whose question uses its words, 2k-16k tokens, 112 cases",

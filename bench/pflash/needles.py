@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, TypeAdapter
 
-from bench.pflash.data import Split, words
-from bench.pflash.haystacks import KINDS, as_unit, haystack, place
+from bench.data import Split, words
+from bench.haystacks import KINDS, as_unit, haystack, place
 
 Count = Callable[[str], int]
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bench.pflash.data import HotpotItem, Paragraph, Question
+from bench.data import HotpotItem, Paragraph, Question
 
 CONTEXT_TOKENS = 3200
 _SQUAD_QUESTIONS = 6

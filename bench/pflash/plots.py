@@ -1,15 +1,14 @@
-"""Small plots beside the tables."""
+"""The plots of PFlash's benchmark."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from bench.pflash import dialogue, qa, survival, timing
 from bench.pflash.measured import Measured
+from bench.plots import Plot, bars, legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,48 +22,14 @@ _COLOURS = {
 _DEPTH_BANDS = 5
 
 
-def draw(folder: Path, name: str, measured: Measured) -> list[Path]:
-    """Plots of what was measured, into `folder`; none where matplotlib is not installed."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("plots: matplotlib is not installed, so there are none", file=sys.stderr)
-        return []
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    wanted: list[tuple[str, bool, Callable[[Axes], None]]] = [
-        ("survival", bool(measured.survival), lambda axes: _survival(axes, measured.survival)),
-        ("depth", bool(measured.survival), lambda axes: _depth(axes, measured.survival)),
-        ("qa", bool(measured.qa), lambda axes: _qa(axes, measured.qa)),
-        ("ttft", bool(measured.ttft), lambda axes: _ttft(axes, measured.ttft)),
-        ("chat", bool(measured.chat), lambda axes: _chat(axes, measured.chat)),
+def plots_of(measured: Measured) -> list[Plot]:
+    return [
+        Plot("survival", bool(measured.survival), lambda axes: _survival(axes, measured.survival)),
+        Plot("depth", bool(measured.survival), lambda axes: _depth(axes, measured.survival)),
+        Plot("qa", bool(measured.qa), lambda axes: _qa(axes, measured.qa)),
+        Plot("ttft", bool(measured.ttft), lambda axes: _ttft(axes, measured.ttft)),
+        Plot("chat", bool(measured.chat), lambda axes: _chat(axes, measured.chat)),
     ]
-    drawn = []
-    for suffix, present, plot in wanted:
-        if not present:
-            continue
-        figure, axes = pyplot.subplots(figsize=(6.4, 3.2), dpi=120, layout="constrained")
-        axes.spines[["top", "right"]].set_visible(False)
-        plot(axes)
-        path = folder / f"{name}-{suffix}.png"
-        figure.savefig(path)
-        pyplot.close(figure)
-        drawn.append(path)
-    return drawn
-
-
-def _bars(axes: Axes, groups: Sequence[str], series: dict[str, list[float]]) -> None:
-    width = 0.8 / max(len(series), 1)
-    for number, (label, values) in enumerate(series.items()):
-        at = [index + (number - (len(series) - 1) / 2) * width for index in range(len(groups))]
-        bars = axes.bar(at, values, width, label=label, color=_COLOURS.get(label))
-        axes.bar_label(bars, fmt="%.2f", fontsize=6)
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    figure.set_size_inches(max(6.4, len(groups) * len(series) / 3 + 1.4), 3.2)
-    axes.set_xticks(range(len(groups)), groups, fontsize=8)
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def _survival(axes: Axes, rows: Sequence[survival.Row]) -> None:
@@ -73,7 +38,7 @@ def _survival(axes: Axes, rows: Sequence[survival.Row]) -> None:
         scorer: [_kept(survival.select(rows, part, scorer, ratio)) for part, ratio in groups]
         for scorer in survival.SCORERS
     }
-    _bars(axes, [f"{part}\n{ratio:.0%}" for part, ratio in groups], series)
+    bars(axes, [f"{part}\n{ratio:.0%}" for part, ratio in groups], series, _COLOURS)
     axes.set_ylim(0, 1.1)
     axes.set_ylabel("evidence wholly kept")
 
@@ -96,7 +61,7 @@ def _depth(axes: Axes, rows: Sequence[survival.Row]) -> None:
     axes.set_ylim(-0.05, 1.05)
     axes.set_xlabel("depth of the needle in the text")
     axes.set_ylabel("whole needle kept at 10 %")
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    legend(axes)
 
 
 def _qa(axes: Axes, rows: Sequence[qa.Row]) -> None:
@@ -105,7 +70,7 @@ def _qa(axes: Axes, rows: Sequence[qa.Row]) -> None:
         scorer: [_kept(qa.select(rows, part, scorer, ratio)) for part, ratio in groups]
         for scorer in survival.SCORERS
     }
-    _bars(axes, [f"{part}\n{ratio:.0%}" for part, ratio in groups], series)
+    bars(axes, [f"{part}\n{ratio:.0%}" for part, ratio in groups], series, _COLOURS)
     relative = [qa.relative_f1(qa.select(rows, part, "ours", ratio)) for part, ratio in groups]
     at = [index for index, found in enumerate(relative) if found]
     found = [value for value in relative if value]
@@ -121,7 +86,7 @@ def _qa(axes: Axes, rows: Sequence[qa.Row]) -> None:
     )
     axes.axhline(1, color="grey", linewidth=0.5)
     axes.set_ylabel("all support kept")
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    legend(axes)
 
 
 def _ttft(axes: Axes, rows: Sequence[timing.Ttft]) -> None:
@@ -142,7 +107,7 @@ def _ttft(axes: Axes, rows: Sequence[timing.Ttft]) -> None:
         axes.text(i + 0.2, height, f"{factor:.1f}x", ha="center", va="bottom", fontsize=8)
     axes.set_xticks(list(at), [f"{t // 1024}k\n{r:.0%}" for t, r in groups], fontsize=8)
     axes.set_ylabel("time to first token, s")
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    legend(axes)
 
 
 def _chat(axes: Axes, turns: Sequence[dialogue.Turn]) -> None:
@@ -158,7 +123,7 @@ def _chat(axes: Axes, turns: Sequence[dialogue.Turn]) -> None:
     axes.set_yscale("log")
     axes.set_xlabel("turn")
     axes.set_ylabel("time to first token, s")
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    legend(axes)
 
 
 def _kept(rows: Sequence[survival.Row] | Sequence[qa.Row]) -> float:

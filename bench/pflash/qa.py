@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from bench.data import Question, hotpot, squad
 from bench.pflash import bm25
-from bench.pflash.context import Context, number
-from bench.pflash.data import Question, hotpot, squad
+from bench.pflash.context import Context
 from bench.pflash.metrics import contains, exact_match, f1
 from bench.pflash.packing import Packed, pack_hotpot, pack_squad
 from bench.pflash.survival import BM25, SCORERS, keyed, verdict
 from bench.server import Compressed, Message, Server
-from bench.store import Json, Record
+from bench.store import Json, Record, number
 from bench.summary import ratio_of_means
 
 RATIOS = {"squad": (0.1, 0.2), "hotpot": (0.2, 0.3)}

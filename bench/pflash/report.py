@@ -1,17 +1,17 @@
-"""The result files: JSON, a Markdown page with the goals and the figures, and plots."""
+"""The result files of PFlash's benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
+from bench import report
 from bench.pflash import dialogue, qa, stall, survival, timing
 from bench.pflash.context import Options
 from bench.pflash.goals import goals_of
 from bench.pflash.measured import Measured
-from bench.pflash.plots import draw
-from bench.results import Goal, commit, goal_table, machine, write_json
-from bench.store import Json, Record
+from bench.pflash.plots import plots_of
+from bench.results import Goal
+from bench.store import Record
 
 _INTRO = """\
 Every figure comes from one engine on one machine; times compare requests made in turn in the same
@@ -20,6 +20,14 @@ reported one. Shares count a prompt that came back uncompressed as lost. **BM25*
 sentences by the question alone, without the server; **BM25 in our order** is the server's own
 selection with BM25 in its scorer's place.
 """
+_TITLES = {
+    "survival": "Evidence kept",
+    "qa": "Question answering",
+    "ttft": "Time to first token",
+    "scorer_cost": "Scorer's cost",
+    "chat": "Chat over one document",
+    "stall": "Decoding while another prompt is scored",
+}
 
 
 def write(
@@ -40,57 +48,12 @@ def write(
         "chat": dialogue.summary(measured.chat),
         "stall": stall.summary(measured.stall),
     }
-    write_json(folder / f"{name}.json", command=command, goals=goals, data=data)
-    plots = draw(folder, name, measured)
-    page = _page(name, options, command, goals, data, plots)
-    (folder / f"{name}.md").write_text(page)
-    return goals
-
-
-def _page(
-    name: str,
-    options: Options,
-    command: str,
-    goals: Sequence[Goal],
-    data: Record,
-    plots: Sequence[Path],
-) -> str:
-    about = machine()
-    parts = [f"# {name}", _INTRO.format(split=options.split)]
-    if options.quick is not None:
-        parts.append(f"**A quick run of {options.quick} cases a part: a trial, not a result.**\n")
-    parts.append(
-        f"Commit {commit()}; {about['processor']}, {about['cores']} cores; target "
-        f"{data['target']}, scorer {data['scorer']}. Again: `{command}`.\n"
+    page = report.Page(
+        name,
+        _INTRO.format(split=options.split),
+        f"target {data['target']}, scorer {data['scorer']}",
+        options.quick,
+        _TITLES,
     )
-    parts += ["## Goals\n", goal_table(goals), ""]
-    titles = {
-        "survival": "Evidence kept",
-        "qa": "Question answering",
-        "ttft": "Time to first token",
-        "scorer_cost": "Scorer's cost",
-        "chat": "Chat over one document",
-        "stall": "Decoding while another prompt is scored",
-    }
-    for key, title in titles.items():
-        rows = data[key]
-        if isinstance(rows, list) and rows:
-            parts += [f"## {title}\n", _table([row for row in rows if isinstance(row, dict)]), ""]
-    parts += [f"![{path.stem}]({path.name})\n" for path in plots]
-    return "\n".join(parts)
-
-
-def _table(rows: Sequence[Record]) -> str:
-    """Markdown of flat fields; nested ones are left to the JSON."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    names = [n for n in names if not any(isinstance(row.get(n), dict | list) for row in rows)]
-    shown = [name.replace("_", " ") for name in names]
-    lines = [f"| {' | '.join(shown)} |", "|---" * len(names) + "|"]
-    lines += [f"| {' | '.join(_cell(row.get(name)) for name in names)} |" for row in rows]
-    return "\n".join(lines)
-
-
-def _cell(value: Json) -> str:
-    if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return "" if value is None else str(value)
+    report.write(folder, page, command, goals, data, plots_of(measured))
+    return goals

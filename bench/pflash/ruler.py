@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bench.pflash.data import Split
-from bench.pflash.haystacks import as_unit, haystack, names, place
+from bench.data import Split
+from bench.haystacks import as_unit, haystack, names, place
 from bench.pflash.needles import Case, Count
 
 _TOKENS = (4096, 8192)

@@ -10,11 +10,11 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
-from bench.pflash.context import Context, number
+from bench.pflash.context import Context
 from bench.pflash.timing import document
 from bench.process import ServerError
 from bench.server import Message, Server
-from bench.store import Json, Record
+from bench.store import Json, Record, number
 
 _PROMPT_TOKENS = 16_384
 _SLOT_TOKENS = 20_480

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from bench.data import Split
 from bench.pflash import bm25, needles, ruler
-from bench.pflash.context import Context, number
-from bench.pflash.data import Split
+from bench.pflash.context import Context
 from bench.pflash.needles import Case, Count
 from bench.server import Compressed, Server
-from bench.store import Json, Record
+from bench.store import Json, Record, number
 
 BM25 = "bm25"
 # Who selects: a scorer of the server (None: the one that it is configured with), or bm25.py.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from bench.pflash.context import Context, number
-from bench.pflash.haystacks import KINDS, haystack
+from bench.haystacks import KINDS, haystack
+from bench.pflash.context import Context
 from bench.process import ServerError
 from bench.server import Message, Server
-from bench.store import Json, Record
+from bench.store import Json, Record, number
 from bench.summary import median_ratio
 
 TTFT_TOKENS = (4096, 8192)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from typing import Any
 
 from engine_process import Engine
-from tiny_models import FIRST_BYTE
 
 KVFLASH = ("--kvflash", "auto", "--metrics")
 ALONE = ("--threads", "1")  # tiny models gain nothing by more, and wait for them
@@ -18,12 +16,6 @@ PAGE = 32
 ANSWER = 8
 
 Tokens = list[int]
-
-
-def text(seed: int, n: int) -> Tokens:
-    """`n` tokens of a tiny model, the same for the same seed."""
-    draw = random.Random(seed)
-    return [FIRST_BYTE + draw.randrange(97, 123) for _ in range(n)]
 
 
 def ask(server: Engine, prompt: Tokens | str, **fields: Any) -> tuple[Tokens, dict[str, Any]]:

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tiny_models
 from engine_process import Engine, running
-from kvflash_server import ALONE, KVFLASH, PAGE, Tokens, ask, pool, text, until
+from kvflash_server import ALONE, KVFLASH, PAGE, Tokens, ask, pool, until
+
+from bench import tiny_models
+from bench.tiny_models import text
 
 pytestmark = pytest.mark.usefixtures("kvflash_trial")
 

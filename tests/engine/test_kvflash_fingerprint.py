@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tiny_models
 from engine_process import running
 from gguf_edit import renamed_token
-from kvflash_server import ALONE, KVFLASH, PAGE, ask, pool, text
+from kvflash_server import ALONE, KVFLASH, PAGE, ask, pool
+
+from bench import tiny_models
+from bench.tiny_models import text
 
 pytestmark = pytest.mark.usefixtures("kvflash_trial")
 

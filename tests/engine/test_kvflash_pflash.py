@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
 from engine_process import Engine, running
 from kvflash_server import ANSWER, EXACT, KVFLASH, PAGE
+
+from bench import tiny_models
 
 pytestmark = pytest.mark.usefixtures("kvflash_trial")
 

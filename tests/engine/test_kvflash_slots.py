@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
 from engine_process import Engine, running
-from kvflash_server import ANSWER, EXACT, KVFLASH, PAGE, ask, pool, text, until
+from kvflash_server import ANSWER, EXACT, KVFLASH, PAGE, ask, pool, until
+
+from bench import tiny_models
+from bench.tiny_models import text
 
 pytestmark = pytest.mark.usefixtures("kvflash_trial")
 

@@ -16,9 +16,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-import tiny_models
 from engine_process import Engine, running
-from kvflash_server import EXACT, PAGE, Tokens, ask, pool, text
+from kvflash_server import EXACT, PAGE, Tokens, ask, pool
+
+from bench import tiny_models
+from bench.tiny_models import text
 
 pytestmark = [pytest.mark.usefixtures("kvflash_trial"), pytest.mark.slow]
 

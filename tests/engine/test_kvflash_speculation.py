@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_models
 from engine_process import Engine, running
-from kvflash_server import EXACT, KVFLASH, PAGE, Tokens, ask, pool, text
+from kvflash_server import EXACT, KVFLASH, PAGE, Tokens, ask, pool
+
+from bench import tiny_models
+from bench.tiny_models import text
 
 pytestmark = pytest.mark.usefixtures("kvflash_trial")
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count as numbers
 
-from bench.pflash.data import Split, essays, sentences, words
+from bench.data import Split, essays, sentences, words
 
 KINDS = ("essays", "code", "logs", "json")
 _SAMPLE_CHARS = 12_000

@@ -1,10 +1,11 @@
-"""Models small enough to be made in a test: random, the same for the same seed, a byte a token.
+"""Models small enough to be made at once: random, the same for the same seed, a byte a token.
 
 Sources of the layout: docs/gguf.md of ggml, and the tensors that llama.cpp's src/models asks for.
 """
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,12 @@ EMBEDDING = 64
 _HEADS, _HEAD_SIZE, _FEED_FORWARD = 2, 32, 96
 _STATE, _CONV, _RANK = 8, 4, 4
 WINDOW = 64
+
+
+def text(seed: int | str, n: int) -> list[int]:
+    """`n` tokens, the same for the same seed; fewer are the beginning of more."""
+    draw = random.Random(seed)
+    return [FIRST_BYTE + draw.randrange(97, 123) for _ in range(n)]
 
 
 def written(path: Path, entries: Mapping[str, Value], tensors: Mapping[str, Tensor]) -> Path:
@@ -200,7 +207,8 @@ class _Draw:
 
     def matrix(self, rows: int, columns: int, scale: float = 1.0) -> Tensor:
         drawn = self._random.standard_normal((rows, columns)) * scale / columns**0.5
-        return drawn.astype(np.float32)
+        matrix: Tensor = drawn.astype(np.float32)
+        return matrix
 
     def ends(self) -> dict[str, Tensor]:
         return {

