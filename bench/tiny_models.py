@@ -106,6 +106,51 @@ def hybrid(path: Path, seed: int = 0) -> Path:
     return written(path, entries, tensors)
 
 
+def projector(path: Path, text_width: int, seed: int = 0) -> Path:
+    """A vision projector, with which llama-server takes images for a model `text_width` wide.
+
+    Source of its names: tools/mtmd/clip-impl.h of llama.cpp.
+    """
+    side, patch, width, feed_forward = 28, 14, 32, 64
+    shapes: dict[str, tuple[int, ...]] = {
+        "v.class_embd": (width,),
+        "v.patch_embd.weight": (width, 3, patch, patch),
+        "v.position_embd.weight": ((side // patch) ** 2 + 1, width),
+        "v.blk.0.ffn_up.weight": (feed_forward, width),
+        "v.blk.0.ffn_down.weight": (width, feed_forward),
+        "mm.0.weight": (text_width, width),
+        "mm.0.bias": (text_width,),
+        "mm.2.weight": (text_width, text_width),
+        "mm.2.bias": (text_width,),
+    }
+    for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
+        shapes[f"v.blk.0.{name}.weight"] = (width, width)
+    for name in ("ln1", "ln2"):
+        shapes[f"v.blk.0.{name}.weight"] = (width,)
+    entries: dict[str, Value] = {
+        "general.architecture": "clip",
+        "clip.projector_type": "mlp",
+        "clip.has_vision_encoder": True,
+        "clip.use_gelu": True,
+        "clip.vision.image_size": side,
+        "clip.vision.patch_size": patch,
+        "clip.vision.embedding_length": width,
+        "clip.vision.feed_forward_length": feed_forward,
+        "clip.vision.projection_dim": text_width,
+        "clip.vision.block_count": 1,
+        "clip.vision.attention.head_count": 2,
+        "clip.vision.attention.layer_norm_epsilon": 1e-5,
+        "clip.vision.image_mean": (0.5, 0.5, 0.5),
+        "clip.vision.image_std": (0.5, 0.5, 0.5),
+    }
+    draw = np.random.default_rng(seed)
+    tensors: dict[str, Tensor] = {
+        name: (0.02 * draw.standard_normal(shape)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    return written(path, entries, tensors)
+
+
 def adapter(path: Path, seed: int = 0) -> Path:
     """A LoRA adapter of rank 4 for `dense`, strong enough to change answers."""
     draw = _Draw(seed)

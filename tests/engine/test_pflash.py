@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from engine_process import Engine, running
-from tiny_projector import write_projector
 
+from bench import tiny_models
 from bench.process import engine_env
 
 FACTS = " ".join(f"Item {i} was put on shelf {i * 7 % 13} by the keeper." for i in range(90))
@@ -334,8 +334,7 @@ def test_auto_leaves_whole_what_the_cache_holds(server: Engine) -> None:
 
 
 def test_images_leave_the_prompt_whole(engine: Path, engine_model: Path, tmp_path: Path) -> None:
-    projector = tmp_path / "projector.gguf"
-    write_projector(projector, text_width=576)
+    projector = tiny_models.projector(tmp_path / "projector.gguf", text_width=576)
     image = base64.b64encode(_BITMAP).decode()
     parts = [
         {"type": "text", "text": DOCUMENT},
