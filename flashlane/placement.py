@@ -69,9 +69,11 @@ def place(
     }
     least_ms = min(costs.values(), default=0.0)
     best = [c for c in candidates if costs[c.label] <= least_ms + _TIE_MS]
-    hinted = tuple(c.label for c in best if c.hinted)[:1]
     longest = max(held.values(), default=0)
     if not longest:
+        least_wait_ms = min((c.wait_ms for c in candidates), default=0.0)
+        free = [c for c in candidates if c.wait_ms <= least_wait_ms + _TIE_MS]
+        hinted = tuple(c.label for c in free if c.hinted)[:1]
         if hinted:
             return Placement(
                 hinted, Reason("cache_key", f"{hinted[0]} served this prompt_cache_key last")
@@ -81,7 +83,7 @@ def place(
         )
     most = max(held[c.label] for c in best)
     tied = tuple(c.label for c in best if held[c.label] == most)
-    chosen = hinted if hinted and hinted[0] in tied else tied
+    chosen = tuple(c.label for c in best if c.hinted and c.label in tied)[:1] or tied
     code = "prefix_held" if held[chosen[0]] == longest else "prefix_overloaded"
     order = sorted(candidates, key=lambda c: costs[c.label])
     lines = [_arithmetic(c, prompt_tokens, held[c.label]) for c in order[:_SHOWN_CANDIDATES]]

@@ -150,7 +150,7 @@ kvflash_rank_counters kvflash_ranker::counters() const {
             }
         }
     }
-    now.pending += stale;
+    now.pending += stale || comparing;
     return now;
 }
 
@@ -302,7 +302,8 @@ void kvflash_ranker::read_pages() {
                 continue; // the prefix is not read to its end
             }
         }
-        stale = false;
+        stale     = false;
+        comparing = true;
         for (const auto & asks : std::deque<std::shared_ptr<question>>(questions)) {
             const auto at = look(*asks);
             lock.unlock();
@@ -318,5 +319,6 @@ void kvflash_ranker::read_pages() {
             }
         }
         rescore();
+        comparing = false;
     }
 }
