@@ -120,6 +120,7 @@ void kvflash_ranker::ask(const std::string & text) {
     questions.push_front(std::move(asked));
     questions.resize(std::min(questions.size(), MAX_QUESTIONS));
     counted.questions_ms += ms_since(start);
+    stale = true; // pages may have been read meanwhile
     rescore();
     changed.notify_all();
 }

@@ -100,7 +100,7 @@ private:
     mutable std::mutex mutex;
     std::condition_variable changed;
     bool stopping = false;
-    bool stale     = false; // prefixes changed since the questions were compared with them
+    bool stale     = false; // prefixes or questions changed since they were compared
     bool comparing = false; // with the mutex let go
     std::map<int, prefix> prefixes;
     std::unordered_map<uint64_t, std::shared_ptr<const std::vector<float>>> keys; // of a page's name
