@@ -61,6 +61,11 @@ def compress(server: Engine, **body: Any) -> dict[str, Any]:
     return found
 
 
+def scored_by(model: Path, mode: str) -> list[str]:
+    """Options of a server whose PFlash scores with `model`."""
+    return ["--pflash-mode", mode, "--pflash-score", "model", "--pflash-model", str(model)]
+
+
 @contextmanager
 def running(server: Path, model: Path, log: Path, *args: str) -> Iterator[Engine]:
     """Starts `server` with `args`, waits until it is healthy and stops it at the end.

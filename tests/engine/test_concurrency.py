@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from engine_process import Engine, compress, running
+from engine_process import Engine, compress, running, scored_by
 
 CLIENTS = 6
 ROUNDS = 3
@@ -34,14 +34,7 @@ def server(
     engine_scorer: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Engine]:
-    args = [
-        "--pflash-mode",
-        "auto",
-        "--pflash-score",
-        "model",
-        "--pflash-model",
-        str(engine_scorer),
-    ]
+    args = scored_by(engine_scorer, "auto")
     args += ["--pflash-min-tokens", "128", "--pflash-min-keep-tokens", "64", "--pflash-keep-ratio"]
     args += ["0.25", "--pflash-timeout-ms", "600000", "--metrics", "--slots", "--parallel", "2"]
     args += ["--threads", "1"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import Engine, compress, running
+from engine_process import Engine, compress, running, scored_by
 from gguf_edit import renamed_token, unused_token
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,14 +30,7 @@ def server(
     engine: Path, engine_model: Path, engine_scorer: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     folder = tmp_path_factory.mktemp("hard")
-    args = [
-        "--pflash-mode",
-        "always",
-        "--pflash-score",
-        "model",
-        "--pflash-model",
-        str(engine_scorer),
-    ]
+    args = scored_by(engine_scorer, "always")
     args += ["--pflash-keep-ratio", "0.2", "--pflash-min-keep-tokens", "0"]
     args += ["--pflash-timeout-ms", "600000", "--ctx-size", "16384", "--parallel", "1", "--jinja"]
     with running(engine, engine_model, folder / "log", *args) as started:
@@ -267,7 +260,7 @@ def test_a_scorer_of_another_vocabulary(
 ) -> None:
     other = tmp_path / "other.gguf"
     renamed_token(engine_scorer, other, 30_000)
-    args = ["--pflash-mode", "always", "--pflash-score", "model", "--pflash-model", str(other)]
+    args = scored_by(other, "always")
     args += ["--pflash-timeout-ms", "600000", "--ctx-size", "4096"]
     with running(engine, engine_model, tmp_path / "log", *args) as server:
         kept = compress(server, text=hidden(NEEDLE, 0.5, 700), question=QUESTION, keep_ratio=0.2)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_process import Engine, compress, running
+from engine_process import Engine, compress, running, scored_by
 
 FILLER = [
     "The ferry left the quay an hour late because fog had settled on the river.",
@@ -47,14 +47,7 @@ def server(
     folder = tmp_path_factory.mktemp("model")
     ranges = folder / "ranges"
     ranges.mkdir()
-    args = [
-        "--pflash-mode",
-        "auto",
-        "--pflash-score",
-        "model",
-        "--pflash-model",
-        str(engine_scorer),
-    ]
+    args = scored_by(engine_scorer, "auto")
     args += ["--pflash-min-tokens", "256", "--pflash-keep-ratio", "0.2", "--pflash-timeout-ms"]
     args += ["120000", "--pflash-protected-prefix", "16", "--pflash-protected-suffix", "16"]
     args += ["--pflash-min-keep-tokens", "64", "--pflash-debug-dir", str(ranges), "--metrics"]
@@ -406,14 +399,7 @@ def test_counters(server: Engine) -> None:
 def test_an_impatient_limit_leaves_the_prompt_whole(
     engine: Path, engine_model: Path, engine_scorer: Path, tmp_path: Path
 ) -> None:
-    args = [
-        "--pflash-mode",
-        "always",
-        "--pflash-score",
-        "model",
-        "--pflash-model",
-        str(engine_scorer),
-    ]
+    args = scored_by(engine_scorer, "always")
     args += ["--pflash-timeout-ms", "1", "--ctx-size", "8192"]
     with running(engine, engine_model, tmp_path / "log", *args) as server:
         body = chat(server, f"{document()}\n\n{QUESTION}")
@@ -428,7 +414,7 @@ def test_a_model_that_cannot_score_ends_the_start(
 ) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF and nothing else")
-    args = ["--pflash-mode", "always", "--pflash-score", "model", "--pflash-model", str(broken)]
+    args = scored_by(broken, "always")
     with (
         pytest.raises(RuntimeError, match=r"--pflash-model .*broken\.gguf cannot score"),
         running(engine, engine_model, tmp_path / "log", *args),

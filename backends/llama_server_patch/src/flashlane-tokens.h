@@ -11,3 +11,12 @@ inline llama_tokens flashlane_tokens(const server_tokens & prompt) {
     }
     return tokens;
 }
+
+inline bool flashlane_has_media(const server_tokens & prompt) {
+    for (size_t i = 0; i < prompt.size(); i++) {
+        if (prompt[i] == LLAMA_TOKEN_NULL) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -2,6 +2,7 @@
 
 #include "common.h"
 #include "flashlane-args.h"
+#include "flashlane-tokens.h"
 #include "kvflash-reader.h"
 #include "log.h"
 #include "server-common.h"
@@ -70,12 +71,12 @@ std::shared_ptr<kvflash_ranker> server_kvflash_ranker() {
     return held().ranker;
 }
 
-void server_kvflash_holds(int slot, const std::vector<int32_t> & tokens) {
+void server_kvflash_holds(int slot, const server_tokens & tokens) {
     if (const auto ranker = server_kvflash_ranker()) {
         if (tokens.empty()) {
             ranker->drop(slot);
         } else {
-            ranker->hold(slot, tokens);
+            ranker->hold(slot, flashlane_tokens(tokens));
         }
     }
 }

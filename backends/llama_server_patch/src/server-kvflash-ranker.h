@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 struct common_params;
+struct server_tokens;
 
 // The ranker of the policies `qk` and `drafter`; lives from the target's loading to its end.
 
@@ -23,7 +23,7 @@ void server_kvflash_ranker_stop();
 std::shared_ptr<kvflash_ranker> server_kvflash_ranker();
 
 // What a slot holds from now on; it holds nothing where `tokens` is empty.
-void server_kvflash_holds(int slot, const std::vector<int32_t> & tokens);
+void server_kvflash_holds(int slot, const server_tokens & tokens);
 
 // The section `ranker` of /props.kvflash and its lines of /metrics; any thread.
 void server_kvflash_ranker_props(common_json & kvflash);

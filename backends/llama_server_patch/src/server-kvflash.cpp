@@ -157,8 +157,7 @@ std::string server_kvflash_start(const common_params & common, const kvflash_set
 
 // Text alone, of at least `n` tokens.
 static bool is_plain(const server_tokens & tokens, size_t n) {
-    const llama_tokens all = flashlane_tokens(tokens);
-    return all.size() >= n && std::find(all.begin(), all.end(), LLAMA_TOKEN_NULL) == all.end();
+    return tokens.size() >= n && !flashlane_has_media(tokens);
 }
 
 static bool capture(llama_context * ctx, int id, kvflash_record & record, const kvflash_bytes & part) {
@@ -398,7 +397,7 @@ int server_kvflash_pick(
             save(server, *best);
         }
         server.slots[best->id] = { KVFLASH_TIER_SLOT, 0.0, std::move(boundaries) };
-        server_kvflash_holds(best->id, tokens);
+        server_kvflash_holds(best->id, task.tokens);
         return best->id;
     }
 
@@ -462,7 +461,7 @@ int server_kvflash_pick(
         *target->lora = lora; // whose state it is now
     }
     server.slots[target->id] = { tier, tier == KVFLASH_TIER_NONE ? 0.0 : (ggml_time_us() - t_start) / 1000.0, std::move(boundaries) };
-    server_kvflash_holds(target->id, tokens);
+    server_kvflash_holds(target->id, task.tokens);
     return target->id;
 }
 
@@ -478,7 +477,7 @@ void server_kvflash_trim(const std::vector<kvflash_slot> & slots) {
         if (slot.busy) {
             counted.active_slots++;
         } else {
-            server_kvflash_holds(slot.id, flashlane_tokens(slot.prompt->tokens));
+            server_kvflash_holds(slot.id, slot.prompt->tokens);
             if (!slot.prompt->tokens.empty()) {
                 idle.push_back(&slot);
             }

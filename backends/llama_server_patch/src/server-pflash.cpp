@@ -175,10 +175,10 @@ static pflash_prompt read_prompt(
         const server_task                & task,
         const json                       & data,
         const llama_vocab                * vocab,
-        const common_chat_msg_delimiters & delimiters) {
-    const llama_tokens tokens = flashlane_tokens(task.tokens);
+        const common_chat_msg_delimiters & delimiters,
+        const llama_tokens               & tokens) {
     pflash_prompt prompt;
-    if (std::find(tokens.begin(), tokens.end(), LLAMA_TOKEN_NULL) != tokens.end()) {
+    if (flashlane_has_media(task.tokens)) {
         prompt.refused = "media";
         return prompt;
     }
@@ -195,11 +195,11 @@ static void compress(
         const json                       & data,
         const llama_vocab                * vocab,
         const common_chat_msg_delimiters & delimiters,
+        const llama_tokens               & tokens,
         const pflash_prompt              & prompt,
         const pflash_policy              & policy,
         pflash_report                    & report) {
     auto & server = *instance();
-    const llama_tokens tokens = flashlane_tokens(task.tokens);
     if (prompt.refused == "media") {
         report.reason = prompt.refused;
         return;
@@ -271,12 +271,13 @@ void server_pflash_apply(
     report->original_tokens = (int32_t) task.tokens.size();
     report->kept_tokens     = report->original_tokens;
     try {
-        const auto prompt = read_prompt(task, data, vocab, delimiters);
+        const llama_tokens tokens = flashlane_tokens(task.tokens);
+        const auto prompt = read_prompt(task, data, vocab, delimiters, tokens);
         if (kvflash && !prompt.segments.empty()) {
             kvflash->ask(prompt.segments.back().ask);
         }
         if (instance()) {
-            compress(task, data, vocab, delimiters, prompt, policy, *report);
+            compress(task, data, vocab, delimiters, tokens, prompt, policy, *report);
         }
     } catch (const std::exception & error) {
         SRV_WRN("pflash failed, the prompt goes through whole: %s\n", error.what());
