@@ -76,18 +76,15 @@ def measure_cost(context: Context) -> list[Cost]:
     found: list[Cost] = []
     if context.options.score != "model":
         return found
-    with (
-        context.target("cost", 2048, "--parallel", "1") as target,
-        context.scorer("cost-scorer", 4 * context.options.window) as scorer,
-    ):
-        _warm_up(target, scorer)
-        groups = [(tokens, group) for group in range(_GROUPS) for tokens in _COST_TOKENS]
-        for tokens, group in context.cases("scorer-cost", groups):
-            record = context.store.case(
-                context.key("cost", tokens=tokens, group=group, window=context.options.window),
-                partial(_cost, context, target, scorer, tokens, group),
-            )
-            found.append(Cost(tokens, number(record, "score_ms"), number(record, "plain_ms")))
+    # New processes for each group: the memory that one is given is worth 10 % of its speed.
+    for group in context.cases("scorer-cost", list(range(_GROUPS))):
+        key = context.key("cost", group=group, tokens=_COST_TOKENS, window=context.options.window)
+        record = context.store.case(key, partial(_costs, context, group))
+        for tokens in _COST_TOKENS:
+            of_length = record[str(tokens)]
+            if not isinstance(of_length, dict):
+                raise TypeError(f"the record of {tokens} tokens is {of_length!r}")
+            found.append(Cost(tokens, number(of_length, "score_ms"), number(of_length, "plain_ms")))
     return found
 
 
@@ -210,6 +207,16 @@ def _group(context: Context, target: Server, scorer: Server, tokens: int, group:
     for step in steps[group % len(steps) :] + steps[: group % len(steps)]:
         step()
     return record
+
+
+def _costs(context: Context, group: int) -> Record:
+    """By length, in processes of this group alone."""
+    with (
+        context.target("cost", 2048, "--parallel", "1") as target,
+        context.scorer("cost-scorer", 4 * context.options.window) as scorer,
+    ):
+        _warm_up(target, scorer)
+        return {str(n): _cost(context, target, scorer, n, group) for n in _COST_TOKENS}
 
 
 def _cost(context: Context, target: Server, scorer: Server, tokens: int, group: int) -> Record:
