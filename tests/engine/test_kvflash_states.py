@@ -118,6 +118,25 @@ def test_one_document_and_many_questions(
                 assert timings["prompt_n"] <= 20 + 1, (number, timings)
 
 
+def test_a_state_one_token_past_where_prompts_part(
+    engine: Path, model: Path, cold: Cold, tmp_path: Path
+) -> None:
+    """What was captured after one question's first token is not a beginning of another's."""
+    document = text(1, DOCUMENT)
+    one, other = text(50, 1), text(51, 1)
+    assert one != other
+    prompts = [document + one + text(52, 3)]  # captured 4 tokens before its end: at the document's
+    prompts += [document + one + text(53, 30)]  # and where these two part, one token later
+    prompts += [document + other + text(54 + number, 30) for number in range(3)]
+    with running(engine, model, tmp_path / "log", *ARGS, *KVFLASH, "--parallel", "1") as server:
+        for number, prompt in enumerate(prompts):
+            if number == 3:
+                ask(server, text(60, 2 * PAGE))  # the slot's state comes back from memory
+            answer, timings = ask(server, prompt)
+            assert answer == cold(prompt), (number, timings)
+            assert not number or timings["prompt_n"] <= 31 + PAGE, (number, timings)
+
+
 def test_a_turn_that_is_asked_otherwise(
     engine: Path, model: Path, cold: Cold, tmp_path: Path
 ) -> None:
