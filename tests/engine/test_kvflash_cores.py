@@ -51,6 +51,10 @@ def test_store(tmp_path: Path, folder: Path) -> None:
     check(compiled(tmp_path, "kvflash_store", STORE, *CHECKED), folder)
 
 
+def test_store_reads_by_several_threads(tmp_path: Path, folder: Path) -> None:
+    check(compiled(tmp_path, "kvflash_store", STORE, *THREADS), folder, "large")
+
+
 @pytest.mark.parametrize("flags", [CHECKED, THREADS], ids=["memory", "threads"])
 def test_pool(tmp_path: Path, folder: Path, flags: tuple[str, ...]) -> None:
     check(compiled(tmp_path, "kvflash_pool", POOL, *flags), folder)

@@ -27,6 +27,7 @@ kvflash_pool::kvflash_pool(const limits & limits, const kvflash_seed & base, con
     }
     // one for each thread: the folder is what they share
     reader = std::make_unique<kvflash_store>(limit.folder, base, limit.disk_bytes);
+    reader->prepare();
     writer = std::make_unique<kvflash_store>(limit.folder, base, limit.disk_bytes);
     thread = std::thread([this] { write_queue(); });
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace {
 
@@ -24,7 +25,7 @@ struct head {
     uint64_t target;     // bytes
     uint64_t draft;
     uint64_t speculator;
-    uint64_t body_sum;   // of what follows table and tokens
+    uint64_t body_sum;   // of the sums of the blocks of what follows table and tokens
     uint64_t head_sum;   // of head (this field 0), table and tokens
     uint64_t reserved;
 };
@@ -44,10 +45,14 @@ struct placer {
     uint64_t at;
     uint64_t limit;
     bool     fits = true;
+    std::vector<std::pair<uint64_t, uint64_t>> gaps = {}; // between parts
 
     uint64_t take(uint64_t size) {
         const uint64_t begin = (at + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         fits = fits && begin >= at && begin <= limit && size <= limit - begin;
+        if (fits && begin > at) {
+            gaps.emplace_back(at, begin);
+        }
         at   = fits ? begin + size : at;
         return begin;
     }
@@ -56,6 +61,7 @@ struct placer {
 struct places {
     uint64_t tokens = 0, target = 0, draft = 0, speculator = 0;
     std::vector<std::array<uint64_t, 3>> checkpoints;
+    std::vector<std::pair<uint64_t, uint64_t>> gaps;
     uint64_t head_end = 0, end = 0;
     bool     fits = false;
 };
@@ -75,6 +81,7 @@ places place(const head & h, const table_row * rows, uint64_t limit) {
     }
     p.end  = to.at;
     p.fits = to.fits;
+    p.gaps = std::move(to.gaps);
     return p;
 }
 
@@ -115,21 +122,55 @@ uint64_t kvflash_checksum(const uint8_t * data, size_t size) {
     return sum;
 }
 
-kvflash_record::kvflash_record(const kvflash_view & wanted) {
+uint64_t kvflash_block_sum(const uint8_t * data, size_t size, size_t head_size, size_t block) {
+    const size_t begin = std::max(block * KVFLASH_BLOCK_BYTES, head_size);
+    const size_t end   = std::min((block + 1) * KVFLASH_BLOCK_BYTES, size);
+    return kvflash_checksum(data + std::min(begin, end), end - std::min(begin, end));
+}
+
+static std::vector<uint64_t> block_sums_of(const uint8_t * data, size_t size, size_t head_size) {
+    std::vector<uint64_t> sums(kvflash_n_blocks(size));
+    for (size_t block = 0; block < sums.size(); block++) {
+        sums[block] = kvflash_block_sum(data, size, head_size, block);
+    }
+    return sums;
+}
+
+static uint64_t sum_of_body(const std::vector<uint64_t> & block_sums) {
+    return kvflash_checksum((const uint8_t *) block_sums.data(), block_sums.size() * sizeof(uint64_t));
+}
+
+static head head_of(const kvflash_view & wanted) {
     head h = {};
     h.n_checkpoints = (uint32_t) wanted.checkpoints.size();
     h.n_tokens   = wanted.n_tokens;
     h.target     = wanted.target.size;
     h.draft      = wanted.draft.size;
     h.speculator = wanted.speculator.size;
+    return h;
+}
+
+static std::vector<table_row> rows_of(const kvflash_view & wanted) {
     std::vector<table_row> rows;
     for (const auto & c : wanted.checkpoints) {
         rows.push_back({ c.n_tokens, c.pos_min, c.pos_max, c.target.size, c.draft.size, c.speculator.size });
     }
-    const places p = place(h, rows.data(), std::numeric_limits<uint64_t>::max() / 2);
+    return rows;
+}
+
+static places place_all(const kvflash_view & wanted) {
+    return place(head_of(wanted), rows_of(wanted).data(), std::numeric_limits<uint64_t>::max() / 2);
+}
+
+kvflash_record::kvflash_record(const kvflash_view & wanted) : bytes(place_all(wanted).end) {
+    const places p = place_all(wanted);
+    const auto rows = rows_of(wanted);
+    head h = head_of(wanted);
     h.size = p.end;
-    bytes.resize(p.end);
     memcpy(bytes.data(), &h, sizeof(h));
+    for (const auto & [begin, end] : p.gaps) {
+        std::fill(bytes.data() + begin, bytes.data() + end, (uint8_t) 0);
+    }
     std::copy_n((const uint8_t *) rows.data(), rows.size() * sizeof(table_row), bytes.data() + sizeof(h));
     std::copy_n((const uint8_t *) wanted.tokens, wanted.n_tokens * sizeof(int32_t), bytes.data() + p.tokens);
 
@@ -155,7 +196,7 @@ void kvflash_record::seal(const kvflash_seed & seed) {
     h.version    = KVFLASH_RECORD_VERSION;
     h.seed_hash  = seed.hash;
     h.seed_check = seed.check;
-    h.body_sum   = kvflash_checksum(bytes.data() + head_end, bytes.size() - head_end);
+    h.body_sum   = sum_of_body(block_sums_of(bytes.data(), bytes.size(), head_end));
     h.head_sum   = sum_of_head(h, bytes.data(), head_end);
     memcpy(bytes.data(), &h, sizeof(h));
 }
@@ -190,7 +231,9 @@ size_t kvflash_head_size(const uint8_t * data, size_t size, kvflash_seed & seed)
     return to.fits ? to.at : 0;
 }
 
-std::string kvflash_read_record(const uint8_t * data, size_t size, const kvflash_seed & seed, bool whole, kvflash_view & view) {
+std::string kvflash_read_record(
+        const uint8_t * data, size_t size, const kvflash_seed & seed, bool whole, kvflash_view & view,
+        const std::vector<uint64_t> * block_sums) {
     head h;
     const std::string error = read_head(data, size, h);
     if (!error.empty()) {
@@ -213,7 +256,7 @@ std::string kvflash_read_record(const uint8_t * data, size_t size, const kvflash
         return "short";
     }
     if (sum_of_head(h, data, p.head_end) != h.head_sum ||
-            (whole && kvflash_checksum(data + p.head_end, p.end - p.head_end) != h.body_sum)) {
+            (whole && sum_of_body(block_sums ? *block_sums : block_sums_of(data, p.end, p.head_end)) != h.body_sum)) {
         return "damaged";
     }
     view = {};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kvflash-memory.h"
 #include "kvflash-pages.h"
 
 #include <cstddef>
@@ -11,7 +12,8 @@
 // One stored state of a prompt, in one run of bytes that is the same in memory and on disk: a head, a table
 // of lengths, the tokens, and what llama.cpp gave for the sequence. Pure.
 
-constexpr uint32_t KVFLASH_RECORD_VERSION = 1;
+constexpr uint32_t KVFLASH_RECORD_VERSION = 2;
+constexpr size_t   KVFLASH_BLOCK_BYTES    = 1u << 20; // has a checksum of its own, so that blocks are checked as they come
 
 struct kvflash_bytes {
     const uint8_t * data = nullptr;
@@ -50,15 +52,23 @@ public:
     size_t size() const { return bytes.size(); }
 
 private:
-    std::vector<uint8_t> bytes;
-    kvflash_view         parts;
+    kvflash_memory bytes;
+    kvflash_view   parts;
 };
 
 // Reads a sealed record of another origin. Nothing in it is believed: every length is checked against `size`
 // before it is used, and with `whole` every byte against its checksum; without it, `view` has the tokens and
-// the positions of the checkpoints alone. Returns an empty string, or one word:
-// "short", "magic", "version", "seed", "lengths", "damaged".
-std::string kvflash_read_record(const uint8_t * data, size_t size, const kvflash_seed & seed, bool whole, kvflash_view & view);
+// the positions of the checkpoints alone. `block_sums` may be given where they were computed before. Returns an
+// empty string, or one word: "short", "magic", "version", "seed", "lengths", "damaged".
+std::string kvflash_read_record(
+        const uint8_t * data, size_t size, const kvflash_seed & seed, bool whole, kvflash_view & view,
+        const std::vector<uint64_t> * block_sums = nullptr);
+
+// The checksum of what follows `head_size` in one block of the record, of which there are
+// kvflash_n_blocks(size).
+uint64_t kvflash_block_sum(const uint8_t * data, size_t size, size_t head_size, size_t block);
+
+inline size_t kvflash_n_blocks(size_t size) { return (size + KVFLASH_BLOCK_BYTES - 1) / KVFLASH_BLOCK_BYTES; }
 
 // Of the first KVFLASH_FIXED_HEAD_BYTES alone: whose state it is, and how much of the record has to be read for
 // its tokens; 0 where it is no record that this version reads.

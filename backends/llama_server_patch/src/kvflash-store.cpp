@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -18,6 +19,8 @@ static constexpr const char * SUFFIX  = ".kv";
 static constexpr const char * PARTIAL = ".part";
 static constexpr auto ABANDONED = std::chrono::minutes(10); // a partial file this old has no writer
 static constexpr uint64_t MAX_HEAD_BYTES = 256u << 20;
+static constexpr uint64_t MAX_PREPARED   = 1u << 30;
+static constexpr size_t   BLOCKS_A_THREAD = 8, MAX_THREADS = 4; // of reading
 
 namespace {
 
@@ -32,16 +35,43 @@ struct descriptor {
     descriptor(const descriptor &) = delete;
 };
 
-// Reads exactly `size` bytes from the beginning.
-bool read_exactly(int fd, uint8_t * data, size_t size) {
+// Reads exactly `size` bytes from `from` on.
+bool read_exactly(int fd, uint8_t * data, size_t size, size_t from = 0) {
     for (size_t at = 0; at < size;) {
-        const ssize_t n = pread(fd, data + at, size - at, (off_t) at);
+        const ssize_t n = pread(fd, data + at, size - at, (off_t) (from + at));
         if (n <= 0 && !(n < 0 && errno == EINTR)) {
             return false;
         }
         at += n > 0 ? (size_t) n : 0;
     }
     return true;
+}
+
+// Reads the whole record and the sum of each block, by as many threads as are of use.
+bool read_blocks(int fd, uint8_t * data, size_t size, size_t head_size, std::vector<uint64_t> & sums) {
+    sums.assign(kvflash_n_blocks(size), 0);
+    std::atomic<size_t> next { 0 };
+    std::atomic<bool>   failed { false };
+    const auto work = [&] {
+        for (size_t block = next++; block < sums.size() && !failed; block = next++) {
+            const size_t begin = block * KVFLASH_BLOCK_BYTES;
+            if (read_exactly(fd, data + begin, std::min(KVFLASH_BLOCK_BYTES, size - begin), begin)) {
+                sums[block] = kvflash_block_sum(data, size, head_size, block);
+            } else {
+                failed = true;
+            }
+        }
+    };
+    std::vector<std::thread> others;
+    const size_t n_threads = std::min<size_t>({ sums.size() / BLOCKS_A_THREAD, std::thread::hardware_concurrency(), MAX_THREADS });
+    while (others.size() + 1 < n_threads) {
+        others.emplace_back(work);
+    }
+    work();
+    for (auto & thread : others) {
+        thread.join();
+    }
+    return !failed;
 }
 
 bool write_all(int fd, const uint8_t * data, size_t size) {
@@ -154,6 +184,30 @@ void kvflash_store::refresh(std::vector<found> & added, std::vector<uint64_t> & 
     }
 }
 
+std::shared_ptr<kvflash_memory> kvflash_store::memory_of(uint64_t size) {
+    if (!memory || memory.use_count() > 1 || memory->size() < size) {
+        memory.reset();
+        try {
+            memory = std::make_shared<kvflash_memory>(size);
+        } catch (const std::bad_alloc &) {
+        }
+    }
+    return memory;
+}
+
+void kvflash_store::prepare() {
+    uint64_t largest = 0;
+    std::error_code error;
+    for (auto it = fs::directory_iterator(own, error); !error && it != fs::directory_iterator(); it.increment(error)) {
+        std::error_code gone;
+        const uint64_t size = ends_with(it->path().string(), SUFFIX) ? it->file_size(gone) : 0;
+        largest = std::max(largest, gone ? 0 : size);
+    }
+    if (const auto room = memory_of(std::min({ largest, MAX_PREPARED, max_bytes }))) {
+        std::fill(room->data(), room->data() + room->size(), (uint8_t) 0); // now, not when it is needed
+    }
+}
+
 std::unique_ptr<kvflash_loaded> kvflash_store::read(uint64_t id, const kvflash_seed & seed) {
     const auto known = files.find(id);
     if (known == files.end()) {
@@ -172,13 +226,21 @@ std::unique_ptr<kvflash_loaded> kvflash_store::read(uint64_t id, const kvflash_s
         return nullptr;
     }
     auto loaded = std::make_unique<kvflash_loaded>();
-    loaded->bytes.resize(size);
-    if (!read_exactly(file.fd, loaded->bytes.data(), size) ||
-            !kvflash_read_record(loaded->bytes.data(), size, seed, true, loaded->view).empty()) {
+    const auto room = memory_of(size);
+    if (!room) {
+        return nullptr;
+    }
+    kvflash_seed of_file;
+    std::vector<uint64_t> sums;
+    const bool begun = size >= KVFLASH_FIXED_HEAD_BYTES && read_exactly(file.fd, room->data(), KVFLASH_FIXED_HEAD_BYTES);
+    const size_t head_size = begun ? kvflash_head_size(room->data(), KVFLASH_FIXED_HEAD_BYTES, of_file) : 0;
+    if (head_size == 0 || head_size > size || !read_blocks(file.fd, room->data(), size, head_size, sums) ||
+            !kvflash_read_record(room->data(), size, seed, true, loaded->view, &sums).empty()) {
         remove_damaged(name);
         forget(id);
         return nullptr;
     }
+    loaded->bytes = room;
     futimens(file.fd, nullptr); // used now; without the right to, it only looks older
     return loaded;
 }

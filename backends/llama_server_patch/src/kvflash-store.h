@@ -22,8 +22,8 @@ struct kvflash_store_counters {
 
 // A record in memory of its own: in a mapped file, bytes could change after they were checked.
 struct kvflash_loaded {
-    std::vector<uint8_t> bytes;
-    kvflash_view         view;
+    std::shared_ptr<const kvflash_memory> bytes;
+    kvflash_view view;
 };
 
 class kvflash_store {
@@ -43,7 +43,11 @@ public:
     // What was added to the folder since the last call, by this server or another, and the ids of what is gone.
     void refresh(std::vector<found> & added, std::vector<uint64_t> & gone);
 
-    // Null where the file is gone, or damaged, which removes it.
+    // Gets the memory for reading the largest file that is there, so that the first request need not wait for it.
+    void prepare();
+
+    // Null where the file is gone, or damaged, which removes it, or where there is no memory for it. The memory
+    // stays for the next one.
     std::unique_ptr<kvflash_loaded> read(uint64_t id, const kvflash_seed & seed);
 
     // Writes a sealed record whole or not at all; a crash leaves nothing that is taken for one. The file is named
@@ -65,9 +69,11 @@ private:
     uint64_t next_id = 1;
     std::unordered_map<uint64_t, file>        files;
     std::unordered_map<std::string, uint64_t> by_name;
+    std::shared_ptr<kvflash_memory> memory; // of the last record that was read
     std::unordered_set<std::string> refused; // damaged, and could not be removed
     kvflash_store_counters counted;
 
+    std::shared_ptr<kvflash_memory> memory_of(uint64_t size);
     bool read_head(const std::string & name, found & record);
     void remove_damaged(const std::string & name);
     void forget(uint64_t id);

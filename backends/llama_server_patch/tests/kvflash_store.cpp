@@ -1,10 +1,11 @@
 // The disk tier of KVFlash: what was written is found again, by another server too; damage, a full disk and a
-// writer that is killed are misses that are counted. Argument: an empty folder to work in. Exits non-zero at
-// the first breach.
+// writer that is killed are misses that are counted. Argument: an empty folder to work in, and a second one for
+// the reading by several threads alone. Exits non-zero at the first breach.
 
 #include "kvflash-store.h"
 #include "kvflash_prompts.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -152,6 +153,46 @@ static void test_damage(const std::string & folder) {
     }
 }
 
+// Records that several threads read, each in memory that the one before has used.
+static void test_large(const std::string & folder) {
+    kvflash_store store(folder, SEED, PLENTY);
+    store.prepare(); // of nothing
+    constexpr size_t LARGE = 40 * KVFLASH_BLOCK_BYTES + 12345;
+    CHECK(store.write(made(1, 100, LARGE), SEED) && store.write(made(500, 100, LARGE / 2), SEED));
+    store.prepare();
+    const auto found = all_of(store);
+    CHECK(found.size() == 2);
+    for (int again = 0; again < 2; again++) {
+        for (const auto & known : found) {
+            const auto one = store.read(known.id, SEED);
+            const auto other = store.read(found[0].id, SEED); // while the first is held
+            CHECK(one && is_whole(*one) && other && is_whole(*other));
+            CHECK(one->bytes != other->bytes);
+        }
+    }
+    std::mt19937 random(1);
+    const auto record = made(1000, 100, LARGE);
+    for (int i = 0; i < 12; i++) {
+        const auto before = files_in(folder, ".kv");
+        CHECK(store.write(record, SEED));
+        const auto added = all_of(store);
+        CHECK(added.size() == 1);
+        for (const auto & path : files_in(folder, ".kv")) {
+            if (std::find(before.begin(), before.end(), path) == before.end()) {
+                std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+                const size_t at = i == 0 ? record.size() - 1 : i == 1 ? KVFLASH_BLOCK_BYTES : random() % record.size();
+                file.seekp((std::streamoff) at);
+                file.put((char) (record.data()[at] ^ 1));
+            }
+        }
+        CHECK(!store.read(added[0].id, SEED) && store.counters().damaged == (uint64_t) i + 1);
+    }
+    for (const auto & known : found) {
+        const auto still = store.read(known.id, SEED);
+        CHECK(still && is_whole(*still));
+    }
+}
+
 static void test_bound(const std::string & folder) {
     const size_t size = made(1, 100, 10000).size();
     kvflash_store store(folder, SEED, 3 * size + size / 2);
@@ -231,6 +272,10 @@ static void test_killed_writer(const std::string & folder) {
 int main(int argc, char ** argv) {
     if (argc < 2) {
         return 2;
+    }
+    test_large(fresh(argv[1], "large"));
+    if (argc > 2) { // for the thread sanitizer
+        return 0;
     }
     test_round_trip(fresh(argv[1], "round-trip"));
     test_damage(fresh(argv[1], "damage"));
