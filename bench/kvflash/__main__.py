@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
@@ -25,7 +24,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The code that `bench.command.run` gives."""
     args = _parser().parse_args(argv)
     name = f"{_NAME}-quick" if args.quick else _NAME
-    os.environ["FLASHLANE_KVFLASH_TRIAL"] = "1"  # the server refuses --kvflash without it
 
     def find() -> Sequence[Goal]:
         options = _options(args)

@@ -51,12 +51,6 @@ def engine_model() -> Path:
     return Path(ensure_model("smollm2-135m"))
 
 
-@pytest.fixture
-def kvflash_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """KVFlash is unfinished: the server refuses `--kvflash` without this variable."""
-    monkeypatch.setenv("FLASHLANE_KVFLASH_TRIAL", "1")
-
-
 @pytest.fixture(scope="session")
 def engine_source() -> Path:
     """The unpatched llama.cpp tree."""

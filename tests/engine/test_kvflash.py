@@ -14,8 +14,6 @@ ARGS = ("--ctx-size", "4096", "--parallel", "2", "--kv-unified")
 KVFLASH = ("--kvflash", "auto", "--kvflash-tau", "32", "--metrics")
 DOCUMENTS = 4
 
-pytestmark = pytest.mark.usefixtures("kvflash_trial")
-
 
 def document(seed: int) -> str:
     draw = random.Random(seed)

@@ -21,8 +21,6 @@ from kvflash_server import ALONE, KVFLASH, PAGE, Tokens, ask, pool, until
 from bench import tiny_models
 from bench.tiny_models import text
 
-pytestmark = pytest.mark.usefixtures("kvflash_trial")
-
 ARGS = ("--ctx-size", "2048", "--parallel", "2", "--kv-unified", "--kvflash-tau", str(PAGE), *ALONE)
 DISK_ALONE = ("--cache-ram", "0", "--kvflash", "1", "--metrics")  # an idle state is written at once
 PROMPTS = [text(seed, 300) for seed in range(4)]

@@ -16,8 +16,6 @@ from kvflash_server import ALONE, KVFLASH, PAGE, ask, pool
 from bench import tiny_models
 from bench.tiny_models import text
 
-pytestmark = pytest.mark.usefixtures("kvflash_trial")
-
 ARGS = ("--ctx-size", "2048", "--parallel", "2", "--kv-unified", "--kvflash-tau", str(PAGE), *ALONE)
 PROMPT = text(1, 300)
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from engine_process import Engine, running
 from kvflash_server import ANSWER, EXACT, KVFLASH, PAGE
 
 from bench import tiny_models
-
-pytestmark = pytest.mark.usefixtures("kvflash_trial")
 
 ARGS = ("--ctx-size", "4096", "--parallel", "2", "--kv-unified", "--kvflash-tau", str(PAGE), *EXACT)
 PFLASH = ("--pflash-mode", "always", "--pflash-keep-ratio", "0.4", "--pflash-min-keep-tokens", "64")

@@ -45,11 +45,6 @@ TRAINS = (
 ABOUT_THE_LIGHTHOUSE = "What did the keepers of the lighthouse at Varnholm do in thick fog?"
 
 
-@pytest.fixture(autouse=True)
-def _trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLASHLANE_KVFLASH_TRIAL", "1")
-
-
 def document(sentences: tuple[str, ...]) -> str:
     return " ".join(sentences * 2)
 

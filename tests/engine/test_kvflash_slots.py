@@ -15,8 +15,6 @@ from kvflash_server import ANSWER, EXACT, KVFLASH, PAGE, ask, pool, until
 from bench import tiny_models
 from bench.tiny_models import text
 
-pytestmark = pytest.mark.usefixtures("kvflash_trial")
-
 ARGS = ("--ctx-size", "2048", "--parallel", "2", "--kv-unified", "--kvflash-tau", str(PAGE), *EXACT)
 
 

@@ -22,14 +22,14 @@ from kvflash_server import EXACT, PAGE, Tokens, ask, pool
 from bench import tiny_models
 from bench.tiny_models import text
 
-pytestmark = [pytest.mark.usefixtures("kvflash_trial"), pytest.mark.slow]
-
 MINUTES = float(os.environ.get("FLASHLANE_SOAK_MINUTES", "2"))
-KINDS = ("dense", "hybrid")  # share the time
+KINDS = ("dense", "windowed", "hybrid")  # share the time
 ARGS = ("--ctx-size", "4096", "--kv-unified", "--kvflash-tau", str(PAGE), *EXACT)
 CLIENTS = 4
 RAM_MIB, DISK_MIB, BUDGET = 8, 16, 1500
-SLACK_BYTES = 32 << 20  # buffers of requests, checkpoints of slots, the heap's holes
+SLACK_BYTES = 48 << 20  # cells that are first used, buffers of requests, the heap's holes
+ROUNDING = 0.01  # of a logit, from batches that differ
+LEAK_BYTES = 8 << 20  # that the second half may take beyond the first
 MIB = 1 << 20
 
 
@@ -57,9 +57,11 @@ class Load:
 class Client(threading.Thread):
     """Asks at random until `end`; what went wrong is in `wrong`."""
 
-    def __init__(self, server: Engine, load: Load, folder: Path, seed: int, end: float) -> None:
+    def __init__(
+        self, server: Engine, cold: Engine, load: Load, folder: Path, seed: int, end: float
+    ) -> None:
         super().__init__()
-        self.server, self.load, self.folder, self.end = server, load, folder, end
+        self.server, self.cold, self.load, self.folder, self.end = server, cold, load, folder, end
         self.draw = random.Random(seed)
         self.wrong: list[str] = []
         self.done: Counter[str] = Counter()
@@ -78,8 +80,18 @@ class Client(threading.Thread):
         at = self.draw.randrange(len(self.load.answers))
         prompt, expected = self.load.answers[at]
         answer, timings = ask(self.server, prompt)
-        if answer != expected:
+        if answer != expected and not self.is_tie(prompt, answer, expected):
             self.wrong.append(f"prompt {at}: {answer}, not {expected}: {timings['kvflash']}")
+
+    def is_tie(self, prompt: Tokens, answer: Tokens, expected: Tokens) -> bool:
+        """Whether a cold run too says the other token where it is helped by a rounding error."""
+        same = next(i for i, token in enumerate(answer) if token != expected[i])
+        bias = [[answer[same], ROUNDING]]
+        helped, _ = ask(
+            self.cold, prompt + expected[:same], n_predict=1, cache_prompt=False, logit_bias=bias
+        )
+        self.done["tie"] += 1
+        return helped == answer[same : same + 1]
 
     def leave(self) -> None:
         """Goes away in the middle of a stream."""
@@ -118,22 +130,26 @@ def test_soak(engine: Path, tmp_path: Path, kind: str) -> None:
     folder, files = tmp_path / "store", tmp_path / "files"
     folder.mkdir()
     files.mkdir()
-    with running(engine, model, tmp_path / "cold", *ARGS, "--cache-ram", "0") as cold:
-        load = Load(cold)
     args = ("--parallel", "3", "--kvflash", str(BUDGET), "--cache-ram", str(RAM_MIB))
     args += ("--kvflash-store", str(folder), "--kvflash-store-mb", str(DISK_MIB))
     args += ("--slot-save-path", str(files))
-    with running(engine, model, tmp_path / "log", *ARGS, *args) as server:
+    with (
+        running(engine, model, tmp_path / "cold", *ARGS, "--cache-ram", "0") as cold,
+        running(engine, model, tmp_path / "log", *ARGS, *args) as server,
+    ):
+        load = Load(cold)
         process = psutil.Process(server.process.pid)
         ask(server, load.answers[-1][0])
         before = process.memory_info().rss
-        end = time.monotonic() + 60 * MINUTES / len(KINDS)
-        clients = [Client(server, load, folder, seed, end) for seed in range(CLIENTS)]
+        begin = time.monotonic()
+        end = begin + 60 * MINUTES / len(KINDS)
+        clients = [Client(server, cold, load, folder, seed, end) for seed in range(CLIENTS)]
         for client in clients:
             client.start()
-        most = before
+        most = [before, before]  # in each half
         while any(client.is_alive() for client in clients):
-            most = max(most, process.memory_info().rss)
+            half = time.monotonic() > (begin + end) / 2
+            most[half] = max(most[half], process.memory_info().rss)
             found = pool(server)
             assert found["ram_bytes"] <= RAM_MIB * MIB
             stored = sum(size_of(path) for path in folder.rglob("*.kv"))
@@ -142,10 +158,12 @@ def test_soak(engine: Path, tmp_path: Path, kind: str) -> None:
         wrong = [line for client in clients for line in client.wrong]
         done = sum((client.done for client in clients), Counter())
         assert not wrong, (len(wrong), wrong[:5])
-        assert done["question"] > 100 and len(done) == 5, done
+        assert done["question"] > 100 and len(done.keys() - {"tie"}) == 5, done
+        assert done["tie"] <= max(1, done["question"] / 100), done
         hits = found["hits"]
         assert min(hits["slot"], hits["ram"], hits["disk"], found["damaged"], found["evicted"]) > 0
-        assert most - before <= RAM_MIB * MIB + SLACK_BYTES, (before, most)
+        assert max(most) - before <= RAM_MIB * MIB + SLACK_BYTES, (before, most)
+        assert most[1] - most[0] <= LEAK_BYTES, most
 
 
 def size_of(path: Path) -> int:

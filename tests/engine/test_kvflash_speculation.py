@@ -13,8 +13,6 @@ from kvflash_server import EXACT, KVFLASH, PAGE, Tokens, ask, pool
 from bench import tiny_models
 from bench.tiny_models import text
 
-pytestmark = pytest.mark.usefixtures("kvflash_trial")
-
 ARGS = ("--ctx-size", "4096", "--parallel", "2", "--kv-unified", "--kvflash-tau", str(PAGE), *EXACT)
 CHATS, TURNS, NEW = 4, 3, 8
 ANSWER = 40

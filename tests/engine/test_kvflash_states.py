@@ -28,8 +28,6 @@ DOCUMENT = 500
 
 Cold = Callable[[Tokens], Tokens]
 
-pytestmark = pytest.mark.usefixtures("kvflash_trial")
-
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:

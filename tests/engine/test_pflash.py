@@ -274,7 +274,6 @@ def test_off_reports_nothing_and_refuses_to_pretend(plain: Engine) -> None:
         (["--pflash-model", "/nowhere.gguf"], ["--pflash-model", "/nowhere.gguf", "GGUF"]),
         (["--pflash-min-tokens", "12x"], ["--pflash-min-tokens", "'12x'", "whole number"]),
         (["--pflash-timeout-ms", "0"], ["--pflash-timeout-ms", "'0'", "from 1"]),
-        (["--kvflash", "4096"], ["--kvflash 4096", "--kvflash 0"]),
         (["--kvflash", "some"], ["--kvflash", "'some'"]),
         (["--kvflash-policy", "fifo"], ["--kvflash-policy", "'fifo'", "lru, qk or drafter"]),
         (["--kvflash-tau", "0"], ["--kvflash-tau", "'0'", "from 1"]),

@@ -233,11 +233,6 @@ std::string flashlane_check(const flashlane_params & params) {
     if (pflash.adaptive > 0.0f && pflash.adaptive < pflash.keep_ratio) {
         return "--pflash-adaptive is below --pflash-keep-ratio; it must be above it, or 0";
     }
-    // unfinished: for tests alone
-    if (kvflash.budget != 0 && !getenv("FLASHLANE_KVFLASH_TRIAL")) {
-        const std::string budget = kvflash.budget < 0 ? "auto" : std::to_string(kvflash.budget);
-        return "--kvflash " + budget + ": resident budgets are not part of this build; use --kvflash 0";
-    }
     if (kvflash.policy != KVFLASH_POLICY_LRU) {
         const std::string policy = std::string("--kvflash-policy ") + kvflash_policy_name(kvflash.policy);
         if (kvflash.budget == 0) {
