@@ -64,7 +64,8 @@ test-threads: setup
 
 test-memory: setup
 	CMAKE_ARGS="-DLLAMA_SANITIZE_ADDRESS=ON" ASAN_OPTIONS="detect_leaks=0" \
-	  $(BIN)/python -m pytest --timeout 3600 tests/engine/test_concurrency.py tests/engine/test_pflash_hard.py
+	  $(BIN)/python -m pytest --timeout 3600 tests/engine/test_concurrency.py tests/engine/test_pflash_hard.py \
+	    tests/engine/test_kvflash_damage.py tests/engine/test_kvflash_soak.py
 
 # Half an hour of mixed load on KVFlash.
 soak: setup

@@ -1,4 +1,4 @@
-"""Everything at once: chats that are scored, streams that clients leave, /pflash/compress, state.
+"""Everything at once: chats scored and kept, streams that clients leave, /pflash/compress, state.
 
 `make test-threads` runs it on a server built with ThreadSanitizer, which ends at its first report.
 """
@@ -37,7 +37,9 @@ def server(
     args = scored_by(engine_scorer, "auto")
     args += ["--pflash-min-tokens", "128", "--pflash-min-keep-tokens", "64", "--pflash-keep-ratio"]
     args += ["0.25", "--pflash-timeout-ms", "600000", "--metrics", "--slots", "--parallel", "2"]
-    args += ["--threads", "1"]
+    args += ["--threads", "1", "--kvflash", "1024", "--kvflash-policy", "qk"]
+    store = tmp_path_factory.mktemp("store")
+    args += ["--kvflash-store", str(store), "--kvflash-store-mb", "64"]
     log = tmp_path_factory.mktemp("concurrency") / "log"
     with running(engine, one_layer_model, log, *args, "--ctx-size", "8192") as started:
         yield started

@@ -45,9 +45,27 @@ def test_more_than_the_budget_still_runs(engine: Path, model: Path, tmp_path: Pa
         assert len(ask(server, text(2, 1500), n_predict=500)[0]) == 500
         assert len(ask(server, text(3, 1500), n_predict=5000)[0]) > 500
         assert len(ask(server, text(4, 500), n_predict=ANSWER)[0]) == ANSWER
+        ask(server, text(5, PAGE))  # and the others leave as it starts
         found = pool(server)
         assert found["deferred"] == 0 and found["budget_tokens"] == 64
         assert found["resident_tokens"] <= 64 and found["evicted"] >= 3
+
+
+def test_what_slots_hold_is_told_as_it_changes(engine: Path, model: Path, tmp_path: Path) -> None:
+    args = ("--slot-save-path", str(tmp_path))
+    with running(engine, model, tmp_path / "log", *ARGS, *KVFLASH, *args) as server:
+
+        def held() -> tuple[int, int, int, int]:
+            found = pool(server)
+            names = ("resident_tokens", "prefixes", "active_tokens", "active_slots")
+            return tuple(found[name] for name in names)
+
+        for number, n_prompt in enumerate((200, 300), start=1):
+            ask(server, text(number, n_prompt), id_slot=number - 1)
+        # the last token of an answer is never processed
+        assert held() == (200 + 300 + 2 * (ANSWER - 1), 2, 0, 0)
+        assert server.post("/slots/0?action=erase", {}).status == 200
+        assert held() == (300 + ANSWER - 1, 1, 0, 0)
 
 
 def test_cells_are_freed_for_what_is_restored(engine: Path, model: Path, tmp_path: Path) -> None:

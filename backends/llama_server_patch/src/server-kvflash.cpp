@@ -465,31 +465,39 @@ int server_kvflash_pick(
     return target->id;
 }
 
+static void count(kvflash_server & server, const std::vector<kvflash_slot> & slots) {
+    auto & counted = server.counted;
+    counted.active_tokens   = load_of(server, slots).active;
+    counted.active_slots    = counted.resident_tokens = counted.resident_prefixes = 0;
+    for (const auto & slot : slots) {
+        if (slot.busy) {
+            counted.active_slots++;
+            continue;
+        }
+        server_kvflash_holds(slot.id, slot.prompt->tokens);
+        counted.resident_tokens   += slot.prompt->tokens.size();
+        counted.resident_prefixes += !slot.prompt->tokens.empty();
+    }
+}
+
+void server_kvflash_count(const std::vector<kvflash_slot> & slots) {
+    std::lock_guard<std::mutex> lock(guard());
+    if (instance()) {
+        count(*instance(), slots);
+    }
+}
+
 void server_kvflash_trim(const std::vector<kvflash_slot> & slots) {
     std::lock_guard<std::mutex> lock(guard());
     auto & server = *instance();
     std::vector<const kvflash_slot *> idle;
-    const auto load = load_of(server, slots);
-    auto & counted = server.counted;
-    counted.active_tokens = load.active;
-    counted.active_slots  = 0;
     for (const auto & slot : slots) {
-        if (slot.busy) {
-            counted.active_slots++;
-        } else {
-            server_kvflash_holds(slot.id, slot.prompt->tokens);
-            if (!slot.prompt->tokens.empty()) {
-                idle.push_back(&slot);
-            }
+        if (!slot.busy && !slot.prompt->tokens.empty()) {
+            idle.push_back(&slot);
         }
     }
-    const size_t budget = server.unified ? kvflash_admit(load, 0).idle_left : server.budget;
-    evict_over(server, idle, budget);
-    counted.resident_tokens = counted.resident_prefixes = 0;
-    for (const auto * slot : idle) {
-        counted.resident_tokens   += slot->prompt->tokens.size();
-        counted.resident_prefixes += !slot->prompt->tokens.empty();
-    }
+    evict_over(server, idle, server.unified ? kvflash_admit(load_of(server, slots), 0).idle_left : server.budget);
+    count(server, slots);
 }
 
 void server_kvflash_save(const kvflash_slot & slot) {

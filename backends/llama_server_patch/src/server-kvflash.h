@@ -70,6 +70,9 @@ int server_kvflash_pick(
 // After a task was launched: idle slots give back what is over the budget.
 void server_kvflash_trim(const std::vector<kvflash_slot> & slots);
 
+// When slots have changed otherwise: what /props says of them, and what the ranker reads.
+void server_kvflash_count(const std::vector<kvflash_slot> & slots);
+
 // Before an idle slot is cleared for want of cells.
 void server_kvflash_save(const kvflash_slot & slot);
 

@@ -157,7 +157,7 @@ static void test_damage(const std::string & folder) {
 static void test_large(const std::string & folder) {
     kvflash_store store(folder, SEED, PLENTY);
     store.prepare(); // of nothing
-    constexpr size_t LARGE = 40 * KVFLASH_BLOCK_BYTES + 12345;
+    constexpr size_t LARGE = 18 * KVFLASH_BLOCK_BYTES + 12345;
     CHECK(store.write(made(1, 100, LARGE), SEED) && store.write(made(500, 100, LARGE / 2), SEED));
     store.prepare();
     const auto found = all_of(store);
@@ -172,7 +172,7 @@ static void test_large(const std::string & folder) {
     }
     std::mt19937 random(1);
     const auto record = made(1000, 100, LARGE);
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 6; i++) {
         const auto before = files_in(folder, ".kv");
         CHECK(store.write(record, SEED));
         const auto added = all_of(store);
