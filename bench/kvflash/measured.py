@@ -51,7 +51,7 @@ PARTS: tuple[Part[Context], ...] = (
     ),
     Part(
         "ttft",
-        "time to first token behind a known prefix of 4k tokens from each tier, 5 groups",
+        "time to first token behind a known prefix of 4k tokens from each tier, 3 groups",
         "warm",
         tiers.Warm,
         tiers.measure,

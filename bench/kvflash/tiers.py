@@ -20,7 +20,7 @@ from bench.summary import median_ratio
 TIERS = ("slot", "sibling", "ram", "disk")
 PREFIX_TOKENS, NEW_TOKENS = 4096, 64
 _FILLER_TOKENS = 256
-_GROUPS = 5
+_GROUPS = 3
 _CTX_TOKENS = 12_288  # the prefix twice, fillers, and what is new
 _STORE_MIB = _MEMORY_MIB = 4096
 
