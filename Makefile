@@ -40,7 +40,7 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 bench-pflash: setup bench-model $(VENV)/.bench
 	$(BIN)/python -m bench.pflash $(ARGS)
 
-# About half an hour on two cores.
+# Half an hour to an hour on two cores.
 bench-kvflash: setup bench-model $(VENV)/.bench
 	$(BIN)/python -m bench.kvflash $(ARGS)
 
