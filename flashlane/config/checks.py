@@ -31,6 +31,7 @@ def check(file: str, config: FlashlaneConfig, groups: set[str]) -> None:
     _check_backends(file, config)
     _check_compressor(file, config)
     _check_lanes(file, config, groups)
+    _check_sidecar(file, config, groups)
 
 
 def _check_backends(file: str, config: FlashlaneConfig) -> None:
@@ -83,3 +84,18 @@ def _check_lanes(file: str, config: FlashlaneConfig, groups: set[str]) -> None:
                     f"{file}: flashlane.lanes.{model}{suffix} names model group {group!r}, "
                     f"which model_list does not have; it has: {', '.join(sorted(groups)) or 'none'}"
                 )
+
+
+def _check_sidecar(file: str, config: FlashlaneConfig, groups: set[str]) -> None:
+    sidecar = config.sidecar
+    has = ", ".join(sorted(groups)) or "none"
+    if sidecar.mode != "off" and sidecar.model is None:
+        raise ConfigError(
+            f"{file}: flashlane.sidecar.mode is {sidecar.mode!r}, which needs sidecar.model: "
+            f"a model group of model_list; it has: {has}"
+        )
+    if sidecar.model is not None and sidecar.model not in groups:
+        raise ConfigError(
+            f"{file}: flashlane.sidecar.model names model group {sidecar.model!r}, "
+            f"which model_list does not have; it has: {has}"
+        )

@@ -21,6 +21,14 @@ class ConfigError(ValueError):
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _yaml_off(cls, values: Any) -> Any:
+        """YAML reads a bare `off` as false."""
+        if isinstance(values, dict) and values.get("mode") is False:
+            return {**values, "mode": "off"}
+        return values
+
 
 class PFlashConfig(_Section):
     """`--pflash-*` flags of the server; None leaves the server's own default."""
@@ -39,14 +47,6 @@ class PFlashConfig(_Section):
     recall_tokens: Tokens | None = None
     marker: str | None = None
     debug_dir: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _yaml_off(cls, values: Any) -> Any:
-        """YAML reads a bare `off` as false."""
-        if isinstance(values, dict) and values.get("mode") is False:
-            return {**values, "mode": "off"}
-        return values
 
 
 class KVFlashConfig(_Section):
@@ -119,6 +119,17 @@ class AffinityConfig(_Section):
     """A beginning of less than half the prompt decides only from this saving on."""
 
 
+class SidecarConfig(_Section):
+    """A model that is asked how exact an ask is, beside the rules."""
+
+    mode: Literal["off", "shadow", "active"] = "off"
+    model: str | None = None
+    """The model group that is asked."""
+    timeout_ms: Annotated[int, Field(ge=1, le=60_000)] = 300
+    min_confidence: Annotated[float, Field(ge=0, le=1)] = 0.8
+    """Above it the sidecar may call an ask broad; at 1 it can make a decision safer, no more."""
+
+
 class RouteLogConfig(_Section):
     """Where route records go; `store_text` adds the ask's text to them."""
 
@@ -137,6 +148,9 @@ class FlashlaneConfig(_Section):
     """The backend that compresses for lanes whose engines are not flashlane's."""
     policy: PolicyConfig = PolicyConfig()
     affinity: AffinityConfig = AffinityConfig()
+    sidecar: SidecarConfig = SidecarConfig()
+    reload: bool = True
+    """Whether a changed file takes effect in running proxies, as far as it can."""
     route_log: RouteLogConfig = RouteLogConfig()
 
 
