@@ -107,6 +107,14 @@ def doctor(config: ConfigOption = _CONFIG) -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def config_schema() -> None:
+    """Print the JSON Schema of a config file, for editors that check one as it is written."""
+    from flashlane.config.schema import config_schema
+
+    print(json.dumps(config_schema(), indent=2))
+
+
 def _json(value: object) -> str:
     """One line of JSON, readable where UTF-8 can say it: a lone surrogate is escaped."""
     text = json.dumps(value, ensure_ascii=False)

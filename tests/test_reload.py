@@ -14,6 +14,7 @@ import openai
 import pytest
 import yaml
 
+import flashlane.reload
 from flashlane.backends.control import Client
 from flashlane.config import FlashlaneConfig, load_config, load_litellm
 from flashlane.reload import LIVE_KEYS, RESTART_KEYS, Reloader, fingerprint, merge
@@ -195,6 +196,58 @@ def test_a_change_between_loading_and_watching_is_not_lost(path: Path) -> None:
     until(lambda: bool(applied), "not seen")
     reloader.stop()
     assert applied[0].policy.keep_ratio == 0.3
+
+
+def test_a_notice_of_the_system_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change is made anew until it is seen: the first may come before the watch is set up."""
+    monkeypatch.setattr(flashlane.reload, "_LOOK_S", 3600.0)
+    for name, ratio in (("one", 0.5), ("two", 0.25)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "c.yaml").write_text(policy(ratio))
+    link = tmp_path / "c.yaml"
+    link.symlink_to("one/c.yaml")
+
+    def point(to: str) -> None:
+        fresh = tmp_path / "fresh"
+        fresh.symlink_to(f"{to}/c.yaml")
+        fresh.replace(link)
+
+    def seen(change: Callable[[int], object]) -> None:
+        before = watched.reloader.state.reloads
+        for number in range(20):
+            change(number)
+            deadline = time.monotonic() + 2
+            while time.monotonic() < deadline:
+                if watched.reloader.state.reloads > before:
+                    return
+                time.sleep(0.05)
+        raise AssertionError("no notice was taken")
+
+    watched = Watched(link)
+    try:
+        seen(lambda n: replace_file(tmp_path / "one" / "c.yaml", policy(0.4 - n / 100)))
+        seen(lambda n: point("one" if n % 2 else "two"))
+        point("two")
+        time.sleep(1.0)
+        seen(lambda n: (tmp_path / "two" / "c.yaml").write_text(policy(0.2 - n / 100)))
+    finally:
+        watched.reloader.stop()
+
+
+def test_where_the_system_gives_no_notice_looking_must_do(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*folders: Path, **options: Any) -> Iterator[None]:
+        raise OSError("no watches are left")
+
+    monkeypatch.setattr(flashlane.reload, "watch", none_left)
+    monkeypatch.setattr(flashlane.reload, "_LOOK_S", 0.1)
+    watched = Watched(path)
+    try:
+        path.write_text(policy(0.3))
+        watched.comes(0.3)
+    finally:
+        watched.reloader.stop()
 
 
 def test_touching_the_file_is_no_change(path: Path, watched: Watched) -> None:

@@ -344,9 +344,9 @@ def test_a_client_that_leaves_takes_the_question_with_it() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.sleep(0.05)
+        assert model.cancelled == 1
 
     asyncio.run(run())
-    assert model.cancelled == 1
 
 
 def test_shadow_is_not_waited_for_and_not_used() -> None:
