@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -316,21 +317,20 @@ def test_a_failure_changes_nothing_and_is_logged_by_its_class(
 
 
 def test_a_slow_answer_is_given_up_even_if_it_cannot_be_cancelled() -> None:
-    async def answer() -> object:
-        for _ in range(40):
-            try:
-                await asyncio.sleep(0.1)
-            except asyncio.CancelledError:
-                continue
-        return EXACT
+    async def run() -> None:
+        let_go = asyncio.Event()
 
-    async def run() -> tuple[str, float]:
-        started = time.monotonic()
+        async def answer() -> object:
+            while not let_go.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await let_go.wait()
+            return EXACT
+
         _, noted = await advised(Sidecar(Model(answer)), UNSURE)
-        return noted, time.monotonic() - started
+        assert noted == "timeout" and not let_go.is_set()
+        let_go.set()
 
-    noted, waited_s = asyncio.run(run())
-    assert noted == "timeout" and waited_s < 3.0  # the answer itself takes four seconds
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_a_client_that_leaves_takes_the_question_with_it() -> None:
@@ -532,6 +532,8 @@ def served(config_path: Path) -> Iterator[Served]:
         document["model_list"].append({"model_name": name, "litellm_params": held})
     dead = {**params, "api_base": f"http://127.0.0.1:{free_port()}/v1"}
     document["model_list"].append({"model_name": "sidecar-dead", "litellm_params": dead})
+    # Threads that wait for each other on a busy machine take seconds for one token.
+    document["flashlane"]["backends"]["local"]["threads"] = 1
     routes = config_path.parent / "sidecar.sqlite"
     document["flashlane"]["route_log"] = {"sqlite": str(routes)}
     config_path.write_text(yaml.safe_dump(document))
