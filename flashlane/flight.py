@@ -47,6 +47,8 @@ class Flight:
     ended: bool = False
     trip: Trip | None = None
     placement: Reason | None = None
+    sidecar: str = ""
+    """What the classifier beside the rules said, or how it failed; empty where it was not asked."""
     _summary: dict[str, Any] = field(default_factory=dict)
     _spent: dict[str, Any] = field(default_factory=dict)
 
