@@ -77,7 +77,7 @@ def _unified(
     following = lines[at] if at < len(lines) else ""
     complaint = ""
     if (len(old), len(new)) != (want_old, want_new) or (
-        following[:1] in ("+", "-") and not following.startswith(("--- ", "-- "))
+        following.strip() and following[0] in " +-" and not following.startswith(("--- ", "-- "))
     ):
         complaint = "a hunk has other counts of lines than its header says"
     elif old == new:

@@ -175,6 +175,8 @@ def _continues(before: int, value: int) -> bool:
         return True
     if before >= 100:
         return before % 100 == 0 and value < 100
+    if before == 10:  # soixante-dix-sept
+        return value in (7, 8, 9)
     return before % 10 == 0 and before >= 20 and value < (20 if before in (20, 60, 80) else 10)
 
 
@@ -297,6 +299,7 @@ def spelled_numbers() -> dict[str, int]:
         for unit in range(1, 10):
             stem = tens[:-1] if italian[unit][0] in "uo" else tens
             table[stem + italian[unit]] = 20 + 10 * step + unit
+        table[f"{tens}tré"] = 23 + 10 * step
     table["vingts"] = 20
     return table
 

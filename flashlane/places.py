@@ -33,7 +33,9 @@ _FOLDS: dict[int, str | int | None] = {
     **dict.fromkeys((0x2010, 0x2011, 0x2012, 0x2013, 0x2014, 0x2212), "-"),
     **dict.fromkeys((0x00A0, 0x2007, 0x202F, 0x2009, 0x3000), " "),
 }
-_UNIT_END = re.compile(r"\n+|(?<=[.!?])[\"')\]]{0,3}[ \t]+(?=[^a-z\s])|(?<=[。！？])[」』）]?(?=.)")
+_UNIT_END = re.compile(
+    r"\n+|(?<=[.!?])[\"')\]]{0,3}[ \t]+(?=[^a-zß-öø-ÿа-я\s])|(?<=[。！？])[」』）]?(?=.)"
+)
 _NO_END = re.compile(
     r"(?:\b(?:st|mr|mrs|ms|dr|prof|rev|gen|lt|sgt|jr|no|nr|vol|ca|vs|art|sr|sra|bzw|[a-z])|\b\d{1,2})\.$"
 )
@@ -131,7 +133,7 @@ class Places:
         for begin, end in hidden:
             folded = f"{folded[:begin]}{' ' * (end - begin)}{folded[end:]}"
         self.folded = folded
-        self.starts, self.ends, self.paragraphs = _cut(folded)
+        self.starts, self.ends, self.paragraphs = _cut(original.translate(_FOLDS), folded)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -243,13 +245,13 @@ class Places:
         return ranked[:_MAX_RANKED], weight
 
 
-def _cut(folded: str) -> tuple[list[int], list[int], list[int]]:
+def _cut(cased: str, folded: str) -> tuple[list[int], list[int], list[int]]:
     """(starts, ends, paragraph numbers) of the units; a blank line begins a paragraph."""
     starts: list[int] = []
     ends: list[int] = []
     paragraphs: list[int] = []
     begin, paragraph = 0, 0
-    for match in _UNIT_END.finditer(folded):
+    for match in _UNIT_END.finditer(cased):
         at, end = match.span()
         if folded[at : at + 1] != "\n" and _NO_END.search(folded, max(begin, at - 8), at):
             continue

@@ -71,6 +71,9 @@ def verdict(
         return _doubted("claims", Reason("no_ask", "no ask was found to hold the answer against"))
     places = Places(original, _asked_at(original, view))
     ask = asked(view.ask, places)
+    said = yes_or_no(answer)
+    if said is not None:
+        return _mention(said, wants, ask, places)
     if not ask.ranked:
         return _doubted("claims", Reason("no_place", "no word of the ask stands in the text"))
     form = "json" if schema is not None else next(iter(wants.formats), "")
@@ -84,9 +87,6 @@ def verdict(
 
 
 def _plain(answer: str, wants: Wants, ask: Asked, places: Places, kept: Kept | None) -> Verdict:
-    said = yes_or_no(answer)
-    if said is not None:
-        return _mention(said, wants, ask, places)
     if wants.quote:
         return _quoted(answer, ask, places, kept)
     if wants.count:
