@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from flashlane.stopwords import STOP_WORDS
+from flashlane.stopwords import STOP_WORDS, stop_words_for
 
 _MAX_TERMS = 48
 _MAX_HITS_PER_TERM = 20_000
@@ -80,10 +80,13 @@ def words_of(folded: str) -> list[str]:
     return _WORD.findall(folded)
 
 
-def terms_of(text: str, stop_words: frozenset[str] = STOP_WORDS) -> tuple[Term, ...]:
+def terms_of(text: str, stop_words: frozenset[str] | None = None) -> tuple[Term, ...]:
     """The content words of `text` as prefixes that inflection leaves alone; CJK as pairs."""
     found: dict[str, Term] = {}
-    for word in words_of(fold(text)):
+    words = words_of(fold(text))
+    if stop_words is None:
+        stop_words = stop_words_for(words)
+    for word in words:
         if _CJK_RUN.search(word):
             for run in _CJK_RUN.findall(word):
                 for pair in _pairs(run):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _BY_LANGUAGE = {
     "en": """a about above according after again all also am an and any are as at be because been
     before being below between both but by can could did do does doing down during each either
@@ -60,4 +62,23 @@ _BY_LANGUAGE = {
     에게 은무 는무 하는 하십 십시 시오 하세 세요 주세 알려 려주 인지""",
 }
 
-STOP_WORDS = frozenset(word for words in _BY_LANGUAGE.values() for word in words.split())
+_SETS = {language: frozenset(words.split()) for language, words in _BY_LANGUAGE.items()}
+STOP_WORDS = frozenset(word for words in _SETS.values() for word in words)
+_ALIKE = 0.7
+
+
+def stop_words_for(words: Sequence[str]) -> frozenset[str]:
+    """The stop words of the language of `words`, and of those that look about as likely.
+
+    `die` names nothing in German and something in English. All of them where no word tells.
+    """
+    counts = {language: sum(word in known for word in words) for language, known in _SETS.items()}
+    best = max(counts.values())
+    if not best:
+        return STOP_WORDS
+    return frozenset(
+        word
+        for language, count in counts.items()
+        if count >= _ALIKE * best
+        for word in _SETS[language]
+    )

@@ -22,7 +22,8 @@ _MIN_SCORE = 0.35
 """Share of the ask's weight that the place of the answer must speak of."""
 _MARGIN = 1.1
 """By how much that place must match better than any other that says something else."""
-_NEARER_MARGIN = 1.1
+_NEARER_MARGIN = 1.6
+"""How much farther from the ask's words anything else of the kind in the same place must be."""
 _RIVAL_MARGIN = 1.0
 _REACH_WORDS = 2.0
 _CLAUSE_WORDS = 3

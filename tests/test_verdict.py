@@ -177,6 +177,19 @@ def test_accepted(answer: str, text: str, ask: str) -> None:
             "Where is the office?",
             "rival_place",
         ),
+        (
+            "1641",
+            "The chemist John Mayow was born in Cornwall in 1641, studied at Oxford, wrote much "
+            "on air and combustion, and died in London in 1679.",
+            "When did the chemist John Mayow die in London?",
+            "rival_in_place",
+        ),
+        (
+            "Eva Falk",
+            "A harbour was painted by Eva Falk. The town hall is brown.",
+            "Who audited the annual accounts of the harbour company and signed the report?",
+            "weak_place",
+        ),
         ("", HARBOUR, "Who opened the harbour?", "empty_answer"),
         ("…", HARBOUR, "Who opened the harbour?", "empty_answer"),
         ("I cannot find that.", HARBOUR, "Who opened the harbour?", "refusal"),
