@@ -15,7 +15,8 @@ from flashlane.dates import dates
 from flashlane.decision import Reason
 from flashlane.literals import LiteralKind, Stated, literals, occurs, squeezed
 from flashlane.numerals import numbers
-from flashlane.places import Place, Places, Term, fold, has_term, offsets_in, terms_of
+from flashlane.places import Place, Places, Term, fold, has_term, is_cjk, offsets_in, terms_of
+from flashlane.stopwords import STOP_WORDS
 from flashlane.wants import is_negative
 
 _MIN_SCORE = 0.35
@@ -283,6 +284,9 @@ def rivals_in(places: Places, index: int, claim: Claim, ask: Asked) -> list[Stat
 def _is_common(name: Stated, places: Places, index: int, ask: Asked) -> bool:
     """Whether a capitalised `name` is of the ask's own words, or only begins a sentence."""
     if all(any(t.stem in word for t in ask.terms) for word in name.form.split()):
+        return True
+    pairs = [name.form[i : i + 2] for i in range(len(name.form) - 1)]
+    if is_cjk(name.form[0]) and all(pair in STOP_WORDS for pair in pairs):
         return True
     first = not any(c.isalnum() for c in places.unit(index)[: name.begin])
     return first and " " not in name.form and f" {name.form} " in places.original
