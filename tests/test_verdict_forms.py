@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashlane.dates import dates
-from flashlane.defects import loops
-from flashlane.numerals import numbers
-from flashlane.places import fold
+from flashlane.verdict.dates import dates
+from flashlane.verdict.defects import loops
+from flashlane.verdict.numerals import numbers
+from flashlane.verdict.places import fold
 from tests.test_verdict import INVOICES, code, judge
 
 ORDERS = "\n".join(

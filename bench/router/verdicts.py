@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 from bench.data import Question, Split, hotpot, split_of, squad, words
 from bench.pflash.packing import Packed, pack_hotpot, pack_squad
-from flashlane.literals import literals
-from flashlane.places import fold
 from flashlane.request import RequestView, Span
 from flashlane.verdict import Verdict, verdict
+from flashlane.verdict.literals import literals
+from flashlane.verdict.places import fold
 
 RIGHT = "right"
 QUESTIONS = {"squad": 1200, "hotpot": 1200, "key_value": 300, "enumeration": 300}

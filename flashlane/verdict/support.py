@@ -11,13 +11,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flashlane.dates import dates
 from flashlane.decision import Reason
-from flashlane.literals import LiteralKind, Stated, literals, occurs, squeezed
-from flashlane.numerals import numbers
-from flashlane.places import Place, Places, Term, fold, has_term, is_cjk, offsets_in, terms_of
-from flashlane.stopwords import STOP_WORDS
-from flashlane.wants import is_negative
+from flashlane.verdict.dates import dates
+from flashlane.verdict.literals import LiteralKind, Stated, literals, occurs, squeezed
+from flashlane.verdict.numerals import numbers
+from flashlane.verdict.places import (
+    Place,
+    Places,
+    Term,
+    fold,
+    has_term,
+    is_cjk,
+    offsets_in,
+    terms_of,
+)
+from flashlane.verdict.stopwords import STOP_WORDS
+from flashlane.verdict.wants import is_negative
 
 _MIN_SCORE = 0.35
 """Share of the ask's weight that the place of the answer must speak of."""

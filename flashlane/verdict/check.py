@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flashlane.decision import Reason
-from flashlane.defects import defect
-from flashlane.edits import edit_problem, edits
-from flashlane.enumeration import counted, items_of, list_doubt
-from flashlane.literals import Stated, literals, occurs, squeezed
-from flashlane.numerals import numbers
-from flashlane.places import Places, fold
 from flashlane.request import RequestView
-from flashlane.structured import leaves, looks_like_json, parsed, schema_problem, too_many
-from flashlane.support import Asked, asked, doubt, is_year
-from flashlane.wants import Wants, yes_or_no
+from flashlane.verdict.defects import defect
+from flashlane.verdict.edits import edit_problem, edits
+from flashlane.verdict.enumeration import counted, items_of, list_doubt
+from flashlane.verdict.literals import Stated, literals, occurs, squeezed
+from flashlane.verdict.numerals import numbers
+from flashlane.verdict.places import Places, fold
+from flashlane.verdict.structured import leaves, looks_like_json, parsed, schema_problem, too_many
+from flashlane.verdict.support import Asked, asked, doubt, is_year
+from flashlane.verdict.wants import Wants, yes_or_no
 
 _MAX_CLAIMS = 6
 _MAX_ANSWER_CHARS = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from flashlane.decision import Reason
-from flashlane.places import fold
+from flashlane.verdict.places import fold
 
 _REFUSALS = """i cannot|i can't|i can not|i could not|i couldn't|i am unable|i'm unable|
 i am not able|i'm not able|unable to find|unable to determine|i'm sorry|i am sorry|

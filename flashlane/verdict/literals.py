@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
-from flashlane.dates import MONTHS, Date, dates
-from flashlane.numerals import Number, numbers
-from flashlane.places import fold
-from flashlane.stopwords import STOP_WORDS
+from flashlane.verdict.dates import MONTHS, Date, dates
+from flashlane.verdict.numerals import Number, numbers
+from flashlane.verdict.places import fold
+from flashlane.verdict.stopwords import STOP_WORDS
 
 LiteralKind = OneOf["date", "number", "code", "quote", "name"]
 

@@ -1,6 +1,6 @@
 """Numbers as people write them: digits in either convention, words, CJK numerals.
 
-Pure; every pattern is bounded. Texts are expected folded (`flashlane.places.fold`).
+Pure; every pattern is bounded. Texts are expected folded (`flashlane.verdict.places.fold`).
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flashlane.decision import Reason
-from flashlane.literals import occurs, squeezed
-from flashlane.places import Places, Term, fold, has_term
-from flashlane.support import Asked
-from flashlane.wants import is_unit_word
+from flashlane.verdict.literals import occurs, squeezed
+from flashlane.verdict.places import Places, Term, fold, has_term
+from flashlane.verdict.support import Asked
+from flashlane.verdict.wants import is_unit_word
 
 _BULLET = re.compile(r"^[ \t]*(?:[-*•·+–]|\d{1,4}[.):、]|[a-z][.)]|\|)[ \t]*")
 _TOKEN = re.compile(r"\d[\d.,:]{0,30}|[^\W\d_]{1,60}|[^\w\s]|_")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flashlane.places import fold, is_cjk
+from flashlane.verdict.places import fold, is_cjk
 
 _ALL = """list|every|each|all|enumerate|name all|complete list|alle|aller|jede|jeden|
 jedes|sämtliche|liste|lister|énumère|chaque|tous les|toutes les|lista|enumera|todos|todas|

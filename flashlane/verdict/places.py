@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from flashlane.stopwords import STOP_WORDS, stop_words_for
+from flashlane.verdict.stopwords import STOP_WORDS, stop_words_for
 
 _MAX_TERMS = 48
 _MAX_HITS_PER_TERM = 20_000
