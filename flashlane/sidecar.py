@@ -17,23 +17,10 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flashlane.config import FlashlaneConfig, SidecarConfig
-from flashlane.decision import LaneOption, Reason, Signals
+from flashlane.decision import BROAD_KINDS, EXACT_KINDS, LaneOption, Reason, Signals
 from flashlane.request import Lane, RequestView
 
 log = logging.getLogger("flashlane.sidecar")
-
-EXACT_KINDS = (
-    "retrieval",
-    "quoting",
-    "enumeration",
-    "counting",
-    "transformation",
-    "code",
-    "schema",
-    "checking",
-    "precision",
-)
-BROAD_KINDS = ("summary", "explanation", "comparison", "brainstorm", "judgement")
 
 _ASK_HEAD_CHARS = 1400
 _ASK_TAIL_CHARS = 600
@@ -130,7 +117,9 @@ def combine(signals: Signals, opinion: Opinion | None, config: SidecarConfig) ->
             else "exactness found by rules wins"
         )
         return _because(signals, Reason("sidecar_ignored", f"{said}; {why}"))
-    decided = replace(signals, exact=opinion.exact, kind=opinion.kind)
+    decided = replace(
+        signals, exact=opinion.exact, kind=opinion.kind, confidence=opinion.confidence
+    )
     if what == "safer":
         return _because(decided, Reason("sidecar_safer", f"{said}, which the rules found broad"))
     return _because(

@@ -279,7 +279,7 @@ def _failed_open(model: str, error: Exception) -> Decision:
         group=model,
         exact=True,
         keep_ratio=1.0,
-        gear=0,
+        gear=None,
         reasons=(Reason("router_error", f"the router failed ({_kind(error)}): direct lane"),),
     )
 
