@@ -368,7 +368,12 @@ def test_no_flip_of_a_conversation_loses_a_prefix_for_less_than_it_saves(
     data: st.DataObject,
 ) -> None:
     """A chat grows turn by turn; each lane's engine keeps the last prompt that it read."""
-    policy = PolicyConfig(min_prompt_tokens=500)
+    margins = st.sampled_from([0.0, 500.0, 5_000.0])
+    policy = PolicyConfig(
+        min_prompt_tokens=500,
+        min_saving_ms=data.draw(margins),
+        flip_margin_ms=data.draw(margins),
+    )
     prefill = {lane: data.draw(st.floats(50.0, 5_000.0)) for lane in CHECKED}
     scorer = data.draw(st.none() | st.floats(500.0, 50_000.0))
     lanes = {lane: LaneOption("g", prefill[lane], scorer) for lane in CHECKED}
