@@ -52,6 +52,7 @@ class Flight:
     timings: dict[str, Any] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
     deployment: str = ""
+    attempts: int = 0
     cost: float | None = None
     ended: bool = False
     trip: Trip | None = None

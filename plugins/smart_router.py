@@ -84,8 +84,9 @@ class SmartRouter(CustomLogger):
         if flight is not None:
             info = kwargs.get("model_info")
             flight.deployment = name or str((info or {}).get("id") or "")
+            flight.attempts += 1
         if name is not None:
-            await state.ensure_backend(name)
+            await state.ensure_backend(name, again=flight is None or flight.attempts > 1)
         return kwargs
 
     async def async_post_call_response_headers_hook(

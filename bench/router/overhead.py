@@ -22,6 +22,7 @@ import httpx
 import psutil
 import yaml
 
+from bench.process import ServerError
 from bench.results import ROOT
 from bench.router.context import SMALL, Context, own_state
 from bench.router.instant import CHUNKS
@@ -146,7 +147,8 @@ async def _send(client: httpx.AsyncClient, body: Mapping[str, Any]) -> float:
     """Seconds until the whole answer was read."""
     started = time.monotonic()
     answer = await client.post("/v1/chat/completions", json=dict(body))
-    answer.raise_for_status()
+    if answer.is_error:
+        raise ServerError(f"the proxy answered {answer.status_code}: {answer.text[:500]}")
     return time.monotonic() - started
 
 
