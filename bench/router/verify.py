@@ -61,9 +61,9 @@ def measure(context: Context) -> list[Row]:
     rows = []
     with served(context, "verify", {"min_prompt_tokens": 256}) as proxy:
         for case in context.cases("verify", cases("reported")):
-            key = context.key("verify", case=[case.part, case.id, case.text, case.ask])
+            key = context.key("verify", asked=[case.part, case.text, case.ask])
             record = context.store.case(key, partial(_record, proxy, case))
-            direct_key = context.engine_key("verify/direct", case=[case.part, case.text, case.ask])
+            direct_key = context.engine_key("verify/direct", asked=[case.part, case.text, case.ask])
             direct = context.store.case(direct_key, partial(_direct, proxy, case))
             rows.append(_row(case, record, direct))
     return rows
