@@ -108,7 +108,9 @@ class Runtime:
             pid, until = known
             if time.monotonic() < until and _runs(pid):
                 return
-        client = self._client or await asyncio.to_thread(self.supervisor)
+        client = self._client
+        if client is None:
+            client = await asyncio.to_thread(self.supervisor)
         endpoint = await client.ensure(name)
         self._ready[name] = (endpoint.pid, time.monotonic() + _READY_S)
         await self._saw_run(name, endpoint.run)

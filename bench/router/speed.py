@@ -62,21 +62,22 @@ def _run(context: Context) -> Iterator[Times]:
     shapes = [(tokens, *shape) for tokens in TOKENS for shape in _shapes(tokens)]
     runs = _RUNS if context.options.quick is None else 200
     for tokens, shape, body in context.cases("speed", shapes, limit=False):
-        policy = PolicyConfig()
-        view = read_request(body)
-        signals = exactness(view)
-        steps: dict[str, Callable[[], object]] = {
-            "all": lambda body=body: _decided(body, policy),  # type: ignore[misc]
-            "reading": lambda body=body: read_request(body),  # type: ignore[misc]
-            "exactness": lambda view=view: exactness(view),  # type: ignore[misc]
-            "decision": lambda view=view, signals=signals: decide(  # type: ignore[misc]
-                view, signals, policy, _LANES
-            ),
-        }
-        for part, step in steps.items():
+        for part, step in _steps(body).items():
             times = _timed(step, runs)
             p50, p99 = times[len(times) // 2], times[int(0.99 * len(times))]
             yield Times(shape, tokens, part, len(times), round(p50, 4), round(p99, 4))
+
+
+def _steps(body: dict[str, Any]) -> dict[str, Callable[[], object]]:
+    policy = PolicyConfig()
+    view = read_request(body)
+    signals = exactness(view)
+    return {
+        "all": lambda: _decided(body, policy),
+        "reading": lambda: read_request(body),
+        "exactness": lambda: exactness(view),
+        "decision": lambda: decide(view, signals, policy, _LANES),
+    }
 
 
 def _decided(body: dict[str, Any], policy: PolicyConfig) -> object:
