@@ -116,7 +116,7 @@ def cases(split: Split) -> Iterator[Case]:
     ):
         for context in packed[: QUESTIONS[name]]:
             question = context.questions[0]
-            text = _cut(context.text, question.support, question.id)
+            text = cut_to(context.text, question.support, question.id, CONTEXT_TOKENS)
             yield Case(
                 name,
                 question.id,
@@ -150,9 +150,9 @@ def _made(part: str, found: Iterator[verdicts.Case]) -> Iterator[Case]:
             )
 
 
-def _cut(text: str, support: Sequence[str], seed: str) -> str:
-    """Whole paragraphs of `text`, those with support first, up to `CONTEXT_TOKENS`; shuffled as
-    they were."""
+def cut_to(text: str, support: Sequence[str], seed: str, tokens: int) -> str:
+    """Whole paragraphs of `text` up to so many tokens: those with support, and others that are
+    drawn; in their order."""
     paragraphs = text.split("\n\n")
     holds = [any(sentence in paragraph for sentence in support) for paragraph in paragraphs]
     order = sorted(range(len(paragraphs)), key=lambda i: not holds[i])
@@ -161,7 +161,7 @@ def _cut(text: str, support: Sequence[str], seed: str) -> str:
     chosen = [i for i in order if holds[i]]
     used = sum(_count(paragraphs[i]) for i in chosen)
     for i in rest:
-        if used + _count(paragraphs[i]) <= CONTEXT_TOKENS:
+        if used + _count(paragraphs[i]) <= tokens:
             chosen.append(i)
             used += _count(paragraphs[i])
     return "\n\n".join(paragraphs[i] for i in sorted(chosen))
