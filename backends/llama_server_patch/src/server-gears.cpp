@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
+#include <stdexcept>
 #include <vector>
 
 using json = common_json;
@@ -134,11 +135,20 @@ std::string server_gears_check(const common_params_speculative & params, llama_c
     return "";
 }
 
+int32_t server_gears_read(const json & value) {
+    if (!value.is_number_integer() || value.get<double>() < 0.0 || value.get<double>() > (double) INT32_MAX) {
+        throw std::invalid_argument("it must be a whole number from 0 to " + std::to_string(INT32_MAX));
+    }
+    return value.get<int32_t>();
+}
+
 void server_gears_started(const common_params_speculative & params, const common_speculative * speculator) {
     std::vector<std::string> types;
     if (speculator) {
         for (const auto type : params.types) {
-            types.push_back(common_speculative_type_to_str(type));
+            if (type != COMMON_SPECULATIVE_TYPE_NONE) { // stands before those that -md alone adds
+                types.push_back(common_speculative_type_to_str(type));
+            }
         }
     }
     auto & gears = instance();
