@@ -85,6 +85,8 @@ def test_requests_at_once_have_gears_of_their_own(engine: Path, tmp_path: Path) 
     with running(engine, target, tmp_path / "log", *ARGS, *DFLASH, str(drafter)) as server:
         alone = {gear: ask(server, CIRCLE, n_predict=ANSWER, **{GEAR: gear}) for gear in set(gears)}
 
+        assert len({timings.get("draft_n") for _, timings in alone.values()}) == 3
+
         def one(gear: int) -> tuple[Tokens, dict[str, Any]]:
             return ask(server, CIRCLE, n_predict=ANSWER, **{GEAR: gear})
 
