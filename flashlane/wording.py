@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import pairwise
 
 MAX_CHARS = 720
 """Of a longer ask, the first and the last half of this many characters are read."""
@@ -57,7 +58,7 @@ def features(ask: str) -> list[str]:
             found.extend(_pieces(token, 4))
     found.extend(words)
     if words:
-        pairs = [f"{a} {b}" for a, b in zip(words, words[1:], strict=False)]
+        pairs = [f"{a} {b}" for a, b in pairwise(words)]
         found.extend(pairs)
         found.extend(f"{pair} {word}" for pair, word in zip(pairs, words[2:], strict=False))
         add("^" + words[0])
