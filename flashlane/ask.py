@@ -29,8 +29,8 @@ _WEAK_MAX_CHARS = 240
 _WEAK_ASIDE_CHARS = 80
 _SENTENCES_CHARS = 300
 _MIDDLE_BLOCK_CHARS = 400
-_MIDDLE_WORK = 2400
-_MIDDLE_MAX_LOOKS = 48
+_MIDDLE_WORK = 300
+_MIDDLE_MAX_LOOKS = 16
 _MIDDLE_MAX_ASKS = 2
 _PEEK_CHARS = 4096
 _MAX_PIECES = 32
@@ -78,13 +78,11 @@ def find_ask(texts: Sequence[str]) -> tuple[Piece, ...]:
         return _whole(texts)
     head, head_strong = _run(texts, _ends(texts, forward=True), forward=True)
     tail, tail_strong = _run(texts, _ends(texts, forward=False), forward=False)
-    if head_strong and not tail_strong:
-        tail = [block for block in tail if _stands_aside(texts, block)]
-    elif tail_strong and not head_strong:
-        head = [block for block in head if _stands_aside(texts, block)]
     found = [*head, *tail]
     if not (head_strong or tail_strong):
-        found += _middle(texts)
+        middle = _middle(texts)
+        longest = _WEAK_MAX_CHARS if middle else ALL_ASK_CHARS
+        found = [*(b for b in _outermost(texts) if len(b) <= longest), *middle]
         if total <= _UNDECIDED_CHARS and not any(block.strong for block in found):
             return _whole(texts[:_MAX_PIECES])
     return _pieces(texts, found)
@@ -109,14 +107,6 @@ def _pieces(texts: Sequence[str], found: list[_Block]) -> tuple[Piece, ...]:
                 continue
         pieces.append(Piece(block.text, block.start, block.end, block.strong))
     return tuple(pieces)
-
-
-def _stands_aside(texts: Sequence[str], block: _Block) -> bool:
-    """Whether a weak block is kept although the other end asks: a few words, no prose."""
-    if block.apart:
-        return True
-    text = texts[block.text][block.start : block.end].rstrip()
-    return text.endswith((":", "：")) or (len(text) <= _WEAK_ASIDE_CHARS and text[-1:] not in ".。")
 
 
 # Blocks at an end -------------------------------------------------------------------------
@@ -253,6 +243,16 @@ def _goes_on(texts: Sequence[str], block: _Block, *, forward: bool) -> bool:
         else (max(0, block.start - _PEEK_CHARS), max(0, block.start - 1))
     )
     return any(text.find(f"{mark}\n", low, high) >= 0 for mark in QUESTION_MARKS)
+
+
+def _outermost(texts: Sequence[str]) -> list[_Block]:
+    """The short block at each end: where nothing says which is the ask, both may be."""
+    found = []
+    for forward in (True, False):
+        block = next(iter(_ends(texts, forward=forward)), None)
+        if block is not None and not block.material and 0 < len(block) <= ALL_ASK_CHARS:
+            found.append(block)
+    return found
 
 
 def _weak(blocks: list[_Block]) -> list[_Block]:

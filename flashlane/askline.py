@@ -52,6 +52,8 @@ def mark_of(line: str) -> str:
 
 def _line_asks(line: str) -> bool:
     """Whether a case-folded line asks or orders something."""
+    if _is_technical(line):
+        return False
     line = line.strip(_DECOR)
     if line.startswith("<"):
         line = line[line.find(">") + 1 :].strip(_DECOR)
@@ -69,6 +71,18 @@ def _line_asks(line: str) -> bool:
     if not line.isascii() and _cjk_asks(line.rstrip(".。!！…~")):
         return True
     return _starts_ask(line)
+
+
+def _is_technical(line: str) -> bool:
+    """A line of code, data or a log: its words are names, whatever they mean."""
+    bare = line.strip()
+    start, end = bare[:1], bare[-1:]
+    if start.isdigit() and sum(map(bare[:32].count, ":-/.")) >= 3:
+        return True  # a time stamp
+    if start in ("#", "@", "{", "}", "$", "\\"):
+        return start != "#" or " " not in bare[:4]
+    signs = sum(map(bare.count, ("(", "=", "[", "{", "::", "->", "_")))
+    return (end in ";{}:,)]" and signs >= 1) or signs >= 3 or " = " in bare
 
 
 def _starts_ask(line: str) -> bool:
