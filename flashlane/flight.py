@@ -53,6 +53,10 @@ class Flight:
     usage: dict[str, Any] = field(default_factory=dict)
     deployment: str = ""
     attempts: int = 0
+    engine: str = ""
+    """Under which name it is remembered what the answer tells of the engine that gave it."""
+    sent: float | None = None
+    """When the last attempt went to an engine, monotonic."""
     cost: float | None = None
     ended: bool = False
     trip: Trip | None = None

@@ -37,6 +37,18 @@ def backend(**fields: object) -> dict[str, object]:
         ({"backends": {"a": {"port": 1}}}, ["flashlane.backends.a.model", "missing"]),
         ({"lanes": {"local": {"pflash": "nope"}}}, ["lanes.local.pflash", "nope", "local"]),
         ({"lane": {}}, ["flashlane.lane", "'lanes'"]),
+        (
+            {"policy": {"verify_kinds": ["retreival"]}},
+            ["policy.verify_kinds.0", "'retreival'", "retrieval, quoting", "judgement"],
+        ),
+        (
+            {"policy": {"keep_ratios": {"sumary": 0.4}}},
+            ["policy.keep_ratios.sumary is", "'sumary'", "summary"],
+        ),
+        (
+            {"gears": {"choices": [4, 0]}},
+            ["gears.choices", "[4, 0]", "each above the one before"],
+        ),
     ],
 )
 def test_errors(tmp_path: Path, section: object, words: list[str]) -> None:
