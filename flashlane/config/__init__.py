@@ -14,6 +14,7 @@ from flashlane.config.settings import (
     RouteLogConfig,
     SidecarConfig,
     SpeedsConfig,
+    VerifyConfig,
     backend_for_api_base,
     is_loopback,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "RouteLogConfig",
     "SidecarConfig",
     "SpeedsConfig",
+    "VerifyConfig",
     "backend_for_api_base",
     "is_loopback",
     "load_config",
