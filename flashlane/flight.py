@@ -113,6 +113,12 @@ class Flight:
         self.verdict = "accepted" if accepted else "doubted"
         self.verdict_reasons = reasons
 
+    def left_unchecked(self) -> None:
+        """The client went; what the first pass's end looked like then is no verdict."""
+        check = self.check
+        if check and check.current == 1 and not (check.fell_back or self.answered_by):
+            self.verdict, self.verdict_reasons = "unchecked", ""
+
     def next_pass(self) -> None:
         """The second pass begins; its figures take the place of the first one's."""
         if self.check is not None:

@@ -82,6 +82,8 @@ class PFlashHook(CustomLogger):
             extra.pop("timings_on_finish", None)
         else:
             extra["pflash"] = {"mode": "off"}
+            if kwargs.get("stream"):
+                extra["timings_on_finish"] = True
         kwargs["extra_body"] = extra
         return kwargs
 

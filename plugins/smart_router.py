@@ -160,6 +160,8 @@ class SmartRouter(CustomLogger):
             if status == "ok":
                 state.answered(flight)
             else:
+                if status == "disconnected":
+                    flight.left_unchecked()
                 state.finish(flight, status, error)
             if passes is not None:
                 await passes.aclose()

@@ -20,8 +20,8 @@ from flashlane.verify.second import second_pass
 log = logging.getLogger("flashlane.verify")
 
 T = TypeVar("T")
-Opened = tuple[AsyncIterator[Any], list[Any]]
-"""A stream and what was read of it: its first chunk, or nothing where it has none."""
+Opened = tuple[AsyncIterator[Any], AsyncIterator[Any], list[Any]]
+"""A stream, its iterator, and what was read of it: its first chunk, or nothing where it has none."""
 
 
 async def settle(
@@ -81,14 +81,14 @@ async def relay(
     async with aclosing(_waits(opening, keepalive_s)) as waits:
         async for _ in waits:
             yield sign_of_life(kind)
-    stream, begun = opening.result()
+    stream, rest, begun = opening.result()
     flight.answered_by = "direct"
     note = flight.verdict_note()
     try:
         for chunk in begun:
             flight.see_chunk(chunk)
             yield marked(chunk, kind, note)
-        async for chunk in stream:
+        async for chunk in rest:
             flight.see_chunk(chunk)
             yield marked(chunk, kind, note)
     finally:
@@ -124,10 +124,11 @@ async def _second(flight: Flight, check: Check, data: Mapping[str, Any], key: An
 
 async def _opened(stream: AsyncIterator[Any]) -> Opened:
     """Wait for the first chunk of `stream`, which is closed where nobody waits for it any more."""
+    rest = aiter(stream)
     try:
-        return stream, [await anext(aiter(stream))]
+        return stream, rest, [await anext(rest)]
     except StopAsyncIteration:
-        return stream, []
+        return stream, rest, []
     except BaseException:
         await _closed(stream)
         raise

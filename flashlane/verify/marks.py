@@ -39,6 +39,9 @@ def marked(chunk: object, kind: Kind, note: Mapping[str, object]) -> object:
     if isinstance(chunk, dict):
         return {**chunk, FIELD: dict(note)}
     setattr(chunk, FIELD, dict(note))
+    if kind == "chat" and get(chunk, "system_fingerprint") is None:
+        # LiteLLM writes a chunk without one by itself, and leaves out the fields it does not know.
+        chunk.system_fingerprint = ""  # type: ignore[attr-defined]
     return chunk
 
 

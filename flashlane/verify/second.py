@@ -39,7 +39,9 @@ def fall_back_to_direct(data: dict[str, Any], metadata: dict[str, Any], check: C
     own = data.get("fallbacks")
     if isinstance(own, list):
         metadata[OWN_FALLBACKS] = own
-    data["fallbacks"] = [check.direct_group, *(own or _configured(data, check.direct_group))]
+    else:
+        own = _configured(data, check.direct_group)
+    data["fallbacks"] = [check.direct_group, *own]
 
 
 def _configured(data: Mapping[str, Any], group: str) -> list[Any]:
