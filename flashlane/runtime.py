@@ -206,6 +206,15 @@ class Runtime:
         except Exception as failure:
             log.error("flashlane: route log %s: %s", self.route_log.path, failure)
 
+    def answered(self, flight: Flight) -> None:
+        """The client has its answer: the record waits for nothing but LiteLLM's log event."""
+        if flight.check is not None:
+            flight.check.settled = True
+            if flight.check.complete:
+                self.finish(flight, "ok")
+                return
+        self.finish_soon(flight)
+
     def finish_soon(self, flight: Flight) -> None:
         """Finish as `ok` when the log event with the cost has not done it within some seconds."""
 
