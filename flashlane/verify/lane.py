@@ -21,7 +21,7 @@ log = logging.getLogger("flashlane.verify")
 
 T = TypeVar("T")
 Opened = tuple[AsyncIterator[Any], AsyncIterator[Any], list[Any]]
-"""A stream, its iterator, and what was read of it: its first chunk, or nothing where it has none."""
+"""A stream, its iterator, and what was read of it: its first chunk, if it has one."""
 
 
 async def settle(
