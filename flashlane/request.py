@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from flashlane.ask import Piece, find_ask
 from flashlane.askline import is_follow_up
@@ -53,8 +53,7 @@ _NO_CONTROLS = Controls()
 Kind = Literal["chat", "completion", "messages", "responses"]
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A piece of the request's text. `where` is its path in the body, `messages[2]` for one."""
 
     text: str
@@ -201,6 +200,9 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+_ROLES = {"developer": "system", "function": "tool"}
+
+
 def _spans(body: Mapping[str, Any], kind: Kind) -> Iterator[Span]:
     if kind == "completion":
         prompt = body.get("prompt")
@@ -219,15 +221,18 @@ def _spans(body: Mapping[str, Any], kind: Kind) -> Iterator[Span]:
         yield from _content_spans(body.get("system"), "system", "system")
     key = "input" if kind == "responses" else "messages"
     for i, message in enumerate(_list(body.get(key))):
-        if not isinstance(message, Mapping):
+        if type(message) is not dict and not isinstance(message, Mapping):
             continue
         where = f"{key}[{i}]"
         role = str(message.get("role") or message.get("type") or "user")
-        role = {"developer": "system", "function": "tool"}.get(role, role)
+        role = _ROLES.get(role, role)
+        content = message.get("content")
         if role == "function_call_output":
             yield from _content_spans(message.get("output"), "tool", where)
+        elif type(content) is str:
+            yield Span(content, role, where)
         else:
-            yield from _content_spans(message.get("content"), role, where)
+            yield from _content_spans(content, role, where)
 
 
 def _content_spans(content: object, role: str, where: str, nested: int = 0) -> Iterator[Span]:
@@ -345,7 +350,10 @@ def _plain_text_format(value: object) -> bool:
 
 def _has_media(body: Mapping[str, Any]) -> bool:
     for item in _list(body.get("messages")) + _list(body.get("input")):
-        if isinstance(item, Mapping) and _media_in(item.get("content"), depth=0):
+        if type(item) is not dict and not isinstance(item, Mapping):
+            continue
+        content = item.get("content")
+        if type(content) is list and _media_in(content, depth=0):
             return True
     return False
 
