@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from flashlane.askline import QUESTION_MARKS, looks_like_ask, mark_of
+from flashlane.askline import QUESTION_MARKS, looks_like_ask, mark_between, mark_of
 
 ALL_ASK_CHARS = 600
 """A turn no longer than this is all ask; so is a block of a longer one that looks like one."""
@@ -35,7 +35,6 @@ _MIDDLE_MAX_ASKS = 2
 _PEEK_CHARS = 4096
 _MAX_PIECES = 32
 _STOPS = ".。!！?？؟:："
-_FENCES = ("```", "~~~", '"""', "'''")
 _MARK_STARTS = "`~<-=*_\"'[ \r"
 
 
@@ -349,7 +348,7 @@ def _between(text: str, index: int, work: int) -> list[_Block]:
         if 0 < end - at <= _WEAK_MAX_CHARS:
             work -= 2
             if text[at] in _MARK_STARTS:
-                mark, inside = _mark_between(text[at:end].strip(), inside)
+                mark, inside = mark_between(text[at:end].strip(), inside)
         if not mark and end < size:
             start = at if start < 0 else start
         else:
@@ -366,7 +365,7 @@ def _between(text: str, index: int, work: int) -> list[_Block]:
                     looks += 1
                     if looks > _MIDDLE_MAX_LOOKS:
                         return []
-                    if looks_like_ask(text[start:stop]):
+                    if _begins_or_ends_asking(text[start:stop]):
                         waiting = _Block(index, start, stop, strong=before < 0)
                 before, start = length, -1
             if mark == "apart":
@@ -378,20 +377,11 @@ def _between(text: str, index: int, work: int) -> list[_Block]:
     return found
 
 
+def _begins_or_ends_asking(block: str) -> bool:
+    lines = block.strip().split("\n")
+    return looks_like_ask(lines[0]) or (len(lines) > 1 and looks_like_ask(lines[-1]))
+
+
 def _far(block: _Block) -> int:
     """How long a neighbour must be for a block to stand out beside it, in characters."""
     return max(200, 3 * len(block))
-
-
-def _mark_between(line: str, inside: str) -> tuple[str, str]:
-    """A line's mark ("blank", "apart" or "") and the fence or tag that it leaves open."""
-    if not line:
-        return "blank", inside
-    for fence in _FENCES:
-        if line.startswith(fence):
-            return "apart", "" if inside == fence else inside or fence
-    mark = mark_of(line)
-    if mark == "material" and line[0] in "<[":
-        closing = line.startswith(("</", "[/"))
-        return "apart", "" if closing else inside or "tag"
-    return ("apart" if mark in ("rule", "ask") else ""), inside

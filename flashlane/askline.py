@@ -7,6 +7,7 @@ from flashlane import askwords as words
 QUESTION_MARKS = "?？؟"
 _FOLLOW_UP_CHARS = 80
 _MARK_MAX_CHARS = 240
+_FENCES = ("```", "~~~", '"""', "'''")
 _STARTS_READ = 4
 _DECOR = " \t\r\u3000#*_>-•·–—\"'`“”„«»‘’「」『』()[]（）¿¡"
 
@@ -48,6 +49,20 @@ def mark_of(line: str) -> str:
         return ""  # text between two tags on one line, or a remark in brackets
     folded = name.casefold()
     return "ask" if any(word in folded for word in words.TAG_WORDS) else "material"
+
+
+def mark_between(line: str, inside: str) -> tuple[str, str]:
+    """A line's mark ("blank", "apart" or "") and the fence or tag that it leaves open."""
+    if not line:
+        return "blank", inside
+    for fence in _FENCES:
+        if line.startswith(fence):
+            return "apart", "" if inside == fence else inside or fence
+    mark = mark_of(line)
+    if mark == "material" and line[0] in "<[":
+        closing = line.startswith(("</", "[/"))
+        return "apart", "" if closing else inside or "tag"
+    return ("apart" if mark in ("rule", "ask") else ""), inside
 
 
 def _line_asks(line: str) -> bool:
