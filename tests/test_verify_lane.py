@@ -106,6 +106,23 @@ class Served:
         assert len(self.records()) == before + 1
         return self.records()[0]
 
+    def spent(self, call_id: str) -> list[dict[str, Any]]:
+        """What LiteLLM has logged of both passes of one request."""
+        deadline = time.monotonic() + 10
+        while True:
+            lines = self.witness.read_text().splitlines() if self.witness.exists() else []
+            logged = [json.loads(line) for line in lines]
+            first = [entry for entry in logged if entry["id"] == call_id]
+            second = [
+                entry
+                for entry in logged
+                if entry["spend"]["flashlane"].get("first_call_id") == call_id
+            ]
+            if (len(first), len(second)) == (1, 1):
+                return first + second
+            assert time.monotonic() < deadline, first + second
+            time.sleep(0.1)
+
     def slots_free(self) -> None:
         """Until the backend works on nothing."""
         url = f"{load_config(self.config).backends['local'].base_url}/slots"
@@ -456,7 +473,8 @@ def test_a_client_that_leaves_during_the_second_pass(served: Served) -> None:
         messages=[{"role": "user", "content": f"{DOCUMENT}\n\nRepeat the text above."}],
         extra_body={"route": "verify", "ignore_eos": True},
     )
-    assert next(iter(stream)).choices
+    chunks = iter(stream)
+    assert all(next(chunks).choices for _ in range(3))
     stream.close()
     record = served.record(before)
     assert (record.status, record.verdict, record.answered_by) == (
@@ -465,6 +483,9 @@ def test_a_client_that_leaves_during_the_second_pass(served: Served) -> None:
         "direct",
     )
     served.slots_free()
+    first, second = served.spent(stream.response.headers["x-litellm-call-id"])
+    assert [first["group"], second["group"]] == ["first-wrong", "local"]
+    assert second["cost"] > 0.001 * WHOLE_TOKENS, "what it got is not free"
 
 
 def test_a_key_needs_both_groups(served: Served) -> None:
@@ -478,24 +499,16 @@ def test_a_key_needs_both_groups(served: Served) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_spend_of_both_passes_is_logged(served: Served, stream: bool) -> None:
-    seen = len(served.witness.read_text().splitlines()) if served.witness.exists() else 0
     before = len(served.records())
-    ask(served, "chat", stream, "wrong", max_tokens=3)
+    reply = ask(served, "chat", stream, "wrong", max_tokens=3)
     record = served.record(before)
-    deadline = time.monotonic() + 10
-    while True:
-        logged = [json.loads(line) for line in served.witness.read_text().splitlines()[seen:]]
-        if len(logged) == 2:
-            break
-        assert time.monotonic() < deadline, logged
-        time.sleep(0.1)
-    first, second = logged
+    first, second = served.spent(reply.headers["x-litellm-call-id"])
     assert [first["group"], second["group"]] == ["first-wrong", "local"]
     assert first["key"] == second["key"] and first["key"]
     assert record.cost == pytest.approx(first["cost"] + second["cost"])
     assert record.first_pass_cost == pytest.approx(first["cost"])
     assert second["spend"]["flashlane"]["pass"] == 2
-    assert second["spend"]["flashlane"]["first_call_id"] == first["id"] != second["id"]
+    assert first["id"] != second["id"]
 
 
 def test_the_header_of_the_cost_counts_both_passes(served: Served) -> None:

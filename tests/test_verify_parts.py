@@ -19,7 +19,7 @@ from flashlane.verify.finished import Finished
 from flashlane.verify.judge import accepted
 from flashlane.verify.lane import relay, settle
 from flashlane.verify.marks import marked, sign_of_life
-from flashlane.verify.second import OWN_FALLBACKS, second_body
+from flashlane.verify.second import OWN_FALLBACKS, Second, second_body
 
 DOCUMENT = " ".join(f"Item {i} was put on shelf {i * 7 % 13} by the keeper." for i in range(48))
 RIGHT = "Item 7 was put on shelf 10 by the keeper."
@@ -302,8 +302,8 @@ def relayed(
     checked, check = flight()
 
     async def run() -> list[Any]:
-        async def again(*args: Any) -> Stream:
-            return second
+        async def again(*args: Any) -> Second:
+            return Second(second, {})
 
         monkeypatch.setattr(lane, "second_pass", again)
         chunks = relay(checked, check, {}, first, None, 0.05)  # type: ignore[arg-type]

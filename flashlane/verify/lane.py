@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from flashlane.flight import Flight
@@ -15,13 +16,31 @@ from flashlane.verify.check import FIRST_FAILED, Check
 from flashlane.verify.finished import Finished
 from flashlane.verify.judge import accepted
 from flashlane.verify.marks import marked, sign_of_life
-from flashlane.verify.second import second_pass
+from flashlane.verify.second import Second, second_pass
 
 log = logging.getLogger("flashlane.verify")
 
 T = TypeVar("T")
-Opened = tuple[AsyncIterator[Any], AsyncIterator[Any], list[Any]]
-"""A stream, its iterator, and what was read of it: its first chunk, if it has one."""
+
+
+@dataclass
+class _Opened:
+    """A stream whose first chunk is there, unless it has none; `second` of a second pass."""
+
+    stream: AsyncIterator[Any]
+    rest: AsyncIterator[Any]
+    begun: list[Any]
+    second: Second | None = None
+
+    async def close(self, *, whole: bool) -> None:
+        """Give the engine back, also while this task is being cancelled."""
+
+        async def close() -> None:
+            if self.second is not None and not whole:
+                await self.second.bill_partial()
+            await _close(self.stream)
+
+        await asyncio.shield(asyncio.ensure_future(close()))
 
 
 async def settle(
@@ -38,7 +57,7 @@ async def settle(
         flight.answered_by = "verify"
         return response
     flight.next_pass()
-    response = await second_pass(data, flight, check, key)
+    response = (await second_pass(data, flight, check, key)).response
     flight.see_payload(response)
     flight.answered_by = "direct"
     return response
@@ -81,18 +100,20 @@ async def relay(
     async with aclosing(_waits(opening, keepalive_s)) as waits:
         async for _ in waits:
             yield sign_of_life(kind)
-    stream, rest, begun = opening.result()
+    opened = opening.result()
     flight.answered_by = "direct"
     note = flight.verdict_note()
+    whole = False
     try:
-        for chunk in begun:
+        for chunk in opened.begun:
             flight.see_chunk(chunk)
             yield marked(chunk, kind, note)
-        async for chunk in rest:
+        async for chunk in opened.rest:
             flight.see_chunk(chunk)
             yield marked(chunk, kind, note)
+        whole = True
     finally:
-        await _closed(stream)
+        await opened.close(whole=whole)
 
 
 async def _read(flight: Flight, check: Check, first: AsyncIterator[Any], kept: list[Any]) -> bool:
@@ -102,14 +123,14 @@ async def _read(flight: Flight, check: Check, first: AsyncIterator[Any], kept: l
         async for chunk in first:
             if check.fell_back:
                 # The stream broke and LiteLLM goes on with another group: two halves are no answer.
-                await _closed(first)
+                await _close(first)
                 return False
             kept.append(chunk)
             finished.see(chunk)
             for payload in payloads(chunk):
                 flight.see_payload(payload)
     except asyncio.CancelledError:
-        await _closed(first)
+        await _close(first)
         raise
     except Exception as error:
         log.warning("a first pass failed (%s): the direct lane answers", type(error).__name__)
@@ -118,20 +139,24 @@ async def _read(flight: Flight, check: Check, first: AsyncIterator[Any], kept: l
     return await accepted(flight, check, finished)
 
 
-async def _second(flight: Flight, check: Check, data: Mapping[str, Any], key: Any) -> Opened:
-    return await _opened(await second_pass(data, flight, check, key))
+async def _second(flight: Flight, check: Check, data: Mapping[str, Any], key: Any) -> _Opened:
+    second = await second_pass(data, flight, check, key)
+    opened = await _opened(second.response)
+    opened.second = second
+    return opened
 
 
-async def _opened(stream: AsyncIterator[Any]) -> Opened:
+async def _opened(stream: AsyncIterator[Any]) -> _Opened:
     """Wait for the first chunk of `stream`, which is closed where nobody waits for it any more."""
-    rest = aiter(stream)
+    opened = _Opened(stream, aiter(stream), [])
     try:
-        return stream, rest, [await anext(rest)]
+        opened.begun.append(await anext(opened.rest))
     except StopAsyncIteration:
-        return stream, rest, []
+        pass
     except BaseException:
-        await _closed(stream)
+        await opened.close(whole=False)
         raise
+    return opened
 
 
 async def _waits(task: asyncio.Future[T], every_s: float) -> AsyncGenerator[None, None]:
@@ -145,18 +170,13 @@ async def _waits(task: asyncio.Future[T], every_s: float) -> AsyncGenerator[None
             await asyncio.wait({task})
 
 
-async def _closed(stream: object) -> None:
-    """Close `stream` even while this task is being cancelled."""
-
-    async def close() -> None:
-        aclose = getattr(stream, "aclose", None)
-        if aclose is not None:
-            try:
-                await aclose()
-            except Exception as error:
-                log.warning("closing a pass raised %s", type(error).__name__)
-
-    await asyncio.shield(asyncio.ensure_future(close()))
+async def _close(stream: object) -> None:
+    aclose = getattr(stream, "aclose", None)
+    if aclose is not None:
+        try:
+            await aclose()
+        except Exception as error:
+            log.warning("closing a pass raised %s", type(error).__name__)
 
 
 def _kind(flight: Flight) -> Kind:

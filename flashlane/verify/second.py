@@ -7,6 +7,8 @@ logged beside the first pass's. The hooks before a call are not run again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -78,11 +80,31 @@ def second_body(data: Mapping[str, Any], flight: Flight, check: Check) -> dict[s
     return body
 
 
-async def second_pass(data: Mapping[str, Any], flight: Flight, check: Check, key: Any) -> Any:
-    """The direct lane's response, or its stream. Raises what LiteLLM raises."""
+@dataclass(frozen=True)
+class Second:
+    """The direct lane's response, or its stream."""
+
+    response: Any
+    body: Mapping[str, Any]
+
+    async def bill_partial(self) -> None:
+        """Log what was streamed to a client that has left, as LiteLLM does for its own calls."""
+        from litellm.proxy import common_request_processing
+
+        bill = getattr(
+            common_request_processing, "_bill_partial_streamed_spend_on_disconnect", None
+        )
+        if bill is not None:
+            await bill(dict(self.body), self.response)
+
+
+async def second_pass(data: Mapping[str, Any], flight: Flight, check: Check, key: Any) -> Second:
+    """Ask the direct lane's group. Raises what LiteLLM raises."""
     from litellm.proxy.proxy_server import llm_router
     from litellm.proxy.route_llm_request import route_request
+    from litellm.utils import Rules, function_setup
 
+    route = _ROUTES[flight.endpoint]
     body = second_body(data, flight, check)
     within_budget = getattr(llm_router, "fallback_budget_check", None)
     if (
@@ -99,11 +121,14 @@ async def second_pass(data: Mapping[str, Any], flight: Flight, check: Check, key
             param=None,
             code=429,
         )
+    # As the proxy does it for a client's request: it is to hand when the client leaves.
+    logging_obj, body = function_setup(route, Rules(), datetime.now(), **body)
+    body["litellm_logging_obj"] = logging_obj
     call = await route_request(
         data=body,
         llm_router=llm_router,
         user_model=None,
-        route_type=_ROUTES[flight.endpoint],
+        route_type=route,
         user_api_key_dict=key,
     )
-    return await call
+    return Second(await call, body)
