@@ -277,9 +277,7 @@ def _scorer_samples(flight: Flight, scorer: str, seeds: Seeds) -> list[Sample]:
     return _speed(Key(scorer, "scorer"), 1000.0 * original / ms, seeds.scorer)
 
 
-def _answer_samples(
-    flight: Flight, decision: Decision, engine: str, seeds: Seeds
-) -> list[Sample]:
+def _answer_samples(flight: Flight, decision: Decision, engine: str, seeds: Seeds) -> list[Sample]:
     timings = flight.timings
     written, speed = _number(timings, "predicted_n"), _number(timings, "predicted_per_second")
     if written is None or speed is None or written < _MIN_DECODE_TOKENS:

@@ -57,7 +57,9 @@ class StateFile:
     def _put(self, work: Work | threading.Event) -> bool:
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="flashlane-state", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="flashlane-state", daemon=True
+                )
                 self._thread.start()
         try:
             self._waiting.put_nowait(work)

@@ -15,6 +15,7 @@ from flashlane.config.settings import (
     RouteLogConfig,
     SidecarConfig,
     SpeedsConfig,
+    VerifyConfig,
     backend_for_api_base,
     is_loopback,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "RouteLogConfig",
     "SidecarConfig",
     "SpeedsConfig",
+    "VerifyConfig",
     "backend_for_api_base",
     "is_loopback",
     "load_config",

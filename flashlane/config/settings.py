@@ -193,6 +193,13 @@ class SidecarConfig(_Section):
     """Above it the sidecar may call an ask broad; at 1 it can make a decision safer, no more."""
 
 
+class VerifyConfig(_Section):
+    """The lane whose answers are checked."""
+
+    keepalive_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    """How long a stream is silent at most while its answer is made and checked."""
+
+
 class RouteLogConfig(_Section):
     """Where route records go; `store_text` adds the ask's text to them."""
 
@@ -213,6 +220,7 @@ class FlashlaneConfig(_Section):
     gears: GearsConfig = GearsConfig()
     affinity: AffinityConfig = AffinityConfig()
     sidecar: SidecarConfig = SidecarConfig()
+    verify: VerifyConfig = VerifyConfig()
     reload: bool = True
     """Whether a changed file takes effect in running proxies, as far as it can."""
     route_log: RouteLogConfig = RouteLogConfig()
