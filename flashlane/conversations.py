@@ -68,7 +68,11 @@ class Conversations:
         self._written = 0
 
     def recall(
-        self, name: str, now: float, ttl_s: float, holds: Callable[[str], bool] = lambda server: True
+        self,
+        name: str,
+        now: float,
+        ttl_s: float,
+        holds: Callable[[str], bool] = lambda server: True,
     ) -> Recollection | None:
         """What is known of conversation `name`, not older than `ttl_s`; None for nothing.
 
@@ -138,12 +142,9 @@ def _write(
             (name, t.lane, t.tokens, t.keep_ratio, t.server, t.last, t.time),
         )
     if prune:
-        connection.execute(
-            "DELETE FROM conversations WHERE time < ?", (time.time() - _MAX_AGE_S,)
-        )
+        connection.execute("DELETE FROM conversations WHERE time < ?", (time.time() - _MAX_AGE_S,))
         connection.execute(
             "DELETE FROM conversations WHERE time < (SELECT time FROM conversations "
             "ORDER BY time DESC LIMIT 1 OFFSET ?)",
             (3 * limit,),
         )
-

@@ -52,6 +52,7 @@ def flight(lane: Any = "direct", gear: int | None = None, **timings: Any) -> Fli
     made.decision = Decision(
         lane, "local", False, 1.0, gear, (), kind="summary", estimated_tokens=1000
     )
+    made.gear = gear
     made.timings = {**TIMINGS, **timings}
     return made
 
@@ -65,6 +66,7 @@ def test_what_a_plain_answer_tells() -> None:
         PREFILL: 100.0,
         Key("local", "tokens_per_estimate"): 1.0,
         Key("local", "decode"): 25.0,
+        Key("local", "answer_tokens"): float(TIMINGS["predicted_n"]),
     }
 
 
