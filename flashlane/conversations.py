@@ -1,7 +1,7 @@
 """Which lane a conversation took last, and what its lanes hold: so that it stays where it pays.
 
-Bounded by count and by age. Workers share one file; each knows of the others' conversations up to
-about a second ago.
+Bounded by count and by age. Workers share one file; each knows of the others' conversations up to a
+moment ago.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ CREATE TABLE IF NOT EXISTS conversations (
 CREATE INDEX IF NOT EXISTS conversations_time ON conversations (time);
 """
 _MAX_CONVERSATIONS = 10_000
-_REFRESH_S = 1.0
 _OVERLAP_S = 5.0
 """Rows may appear in the file this much later than their time says."""
 _MAX_AGE_S = 7 * 86_400.0
@@ -56,16 +55,14 @@ class Conversations:
         self,
         file: StateFile,
         limit: int = _MAX_CONVERSATIONS,
-        refresh_s: float = _REFRESH_S,
     ) -> None:
         self._file = file
         self._limit = limit
-        self._refresh_s = refresh_s
         self._lock = threading.Lock()
         self._traces: OrderedDict[str, dict[Lane, Trace]] = OrderedDict()
-        self._read_at = float("-inf")
         self._seen_until = 0.0
         self._written = 0
+        file.watch(self._read)
 
     def recall(
         self,
@@ -78,7 +75,7 @@ class Conversations:
 
         `holds` tells whether a server still runs as it did; one that does not has lost its cache.
         """
-        self._refresh()
+        self._file.start()
         with self._lock:
             traces = [t for t in self._traces.get(name, {}).values() if t.time >= now - ttl_s]
         if not traces:
@@ -110,13 +107,6 @@ class Conversations:
             self._traces.move_to_end(name)
             while len(self._traces) > self._limit:
                 self._traces.popitem(last=False)
-
-    def _refresh(self) -> None:
-        now = time.monotonic()
-        if now - self._read_at < self._refresh_s:
-            return
-        self._read_at = now
-        self._file.soon(self._read)
 
     def _read(self, connection: sqlite3.Connection) -> None:
         rows = connection.execute(

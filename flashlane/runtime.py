@@ -61,7 +61,7 @@ _runtime: Runtime | None = None
 
 
 class Runtime:
-    """Config, route log, flights, what was learned, and the line to the supervisor, of a process."""
+    """Config, route log, flights, what was learned and the line to the supervisor, of a process."""
 
     def __init__(self, config_path: Path) -> None:
         self.config_path = config_path

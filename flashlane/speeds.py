@@ -35,7 +35,6 @@ CREATE TABLE IF NOT EXISTS means (
 NO_GEAR = -1
 """In a gear's place: whatever the engine did by itself."""
 
-_REFRESH_S = 1.0
 _RATE = 0.2
 _DOUBT_RATE = 0.05
 _DOUBT_WEIGHT = 4
@@ -138,21 +137,17 @@ class Figures:
 class Speeds:
     """This process's view of what all workers learn. No call waits for the file."""
 
-    def __init__(self, file: StateFile, refresh_s: float = _REFRESH_S) -> None:
+    def __init__(self, file: StateFile) -> None:
         self._file = file
-        self._refresh_s = refresh_s
         self._lock = threading.Lock()
         self._figures = read_figures(file.path)
-        self._read_at = time.monotonic()
+        file.watch(self._read)
         self.turns: dict[str, Counter[str]] = {}
         """Requests of this process whose gear was chosen, by model group and kind of ask."""
 
     def figures(self) -> Figures:
-        """What is known, by all workers up to about a second ago."""
-        now = time.monotonic()
-        if now - self._read_at >= self._refresh_s:
-            self._read_at = now
-            self._file.soon(self._read)
+        """What is known, by all workers up to a moment ago."""
+        self._file.start()
         return self._figures
 
     def learn(self, samples: Sequence[Sample]) -> None:

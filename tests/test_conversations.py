@@ -63,8 +63,8 @@ def test_the_least_recently_used_goes_first(file: StateFile) -> None:
 
 
 def test_two_workers_know_of_each_others_conversations(tmp_path: Path) -> None:
-    files = [StateFile(tmp_path / "learned.sqlite", SCRIPT) for _ in range(2)]
-    one, other = (Conversations(file, refresh_s=0.0) for file in files)
+    files = [StateFile(tmp_path / "learned.sqlite", SCRIPT, 0.0) for _ in range(2)]
+    one, other = (Conversations(file) for file in files)
     one.remember("a", Trace("pflash", 2000, 0.4, "s", 20.0))
     assert files[0].settle()
     other.recall("a", 30.0, 60.0)
@@ -83,8 +83,8 @@ def test_two_workers_know_of_each_others_conversations(tmp_path: Path) -> None:
 
 
 def test_an_older_trace_never_replaces_a_newer_one(tmp_path: Path) -> None:
-    files = [StateFile(tmp_path / "learned.sqlite", SCRIPT) for _ in range(2)]
-    one, other = (Conversations(file, refresh_s=0.0) for file in files)
+    files = [StateFile(tmp_path / "learned.sqlite", SCRIPT, 0.0) for _ in range(2)]
+    one, other = (Conversations(file) for file in files)
     one.remember("a", Trace("direct", 3000, 1.0, "s", 40.0))
     assert files[0].settle()
     other.remember("a", Trace("direct", 100, 1.0, "s", 30.0))

@@ -193,8 +193,8 @@ def test_figures_by_engine_and_kind() -> None:
 
 
 def worker(path: Path) -> tuple[Speeds, StateFile]:
-    file = StateFile(path, SCRIPT)
-    return Speeds(file, refresh_s=0.0), file
+    file = StateFile(path, SCRIPT, refresh_s=0.0)
+    return Speeds(file), file
 
 
 def test_two_workers_share_what_they_learn(tmp_path: Path) -> None:
