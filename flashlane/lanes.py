@@ -150,7 +150,8 @@ def _readers(lane: Lane, plan: LanePlan) -> Iterable[Engine]:
 
 
 def _least(values: Iterable[float | None]) -> float | None:
-    return min((value for value in values if value), default=None)
+    known = [value for value in values if value]
+    return min(known) if known else None
 
 
 def _mean(figures: Figures, plan: LanePlan, name: str) -> float | None:

@@ -101,7 +101,7 @@ class Learning:
                 }
                 held = self._walk(plans, forms, body, view.kind, places, now)
             belief = held.get("direct")
-            trust = {lane: self._trust(plan) for lane, plan in plans.items()}
+            trust = {lane: self._trust(plans[lane]) for lane in held if lane in plans}
             if memory is None:
                 cached = {lane: round(of.tokens * trust[lane]) for lane, of in held.items()}
             memory = _trusted(memory, trust)
@@ -194,8 +194,7 @@ class Learning:
         return found
 
     def _trust(self, plan: LanePlan) -> float:
-        labels = {engine.label for engine in plan.engines if engine.label}
-        return max((self._affinity.trust(label) for label in labels), default=1.0)
+        return max([self._affinity.trust(engine.label) for engine in plan.engines], default=1.0)
 
     def _walk(
         self,
@@ -387,5 +386,5 @@ def _engine_at(
     """The engine of the deployment of `group` at `api_base`; None where several could be meant."""
     inside = [d for d in deployments if d.model_name == group]
     there = [d for d in inside if d.api_base == api_base] or (inside if len(inside) == 1 else [])
-    found = {engine_of(config, d).name: engine_of(config, d) for d in there}
+    found = {engine.name: engine for engine in (engine_of(config, d) for d in there)}
     return next(iter(found.values())) if len(found) == 1 else None

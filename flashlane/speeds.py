@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flashlane.decision import DOUBT_SEED, Decision, GearRecord
 from flashlane.flight import Flight
@@ -54,8 +54,7 @@ _MAX_SPEED = 1e8
 _MAX_OVERHEAD_MS = 60_000.0
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """One figure of an engine, or doubt of a model group; `name` says which. Speeds are in
     tokens/s."""
 
@@ -103,7 +102,7 @@ class Figures:
         self.means = means
 
     def of(self, engine: str, name: str) -> float | None:
-        mean = self.means.get(Key(engine, name))
+        mean = self.means.get((engine, name, "", NO_GEAR))  # type: ignore[call-overload]
         return mean.value if mean else None
 
     def doubts(self, group: str) -> Mapping[str, float]:

@@ -271,5 +271,5 @@ def test_work_that_fails_leaves_nothing_half_done(tmp_path: Path) -> None:
 def test_samples_are_plain_values() -> None:
     """What is kept names engines and kinds of ask, never what was asked."""
     found = samples_of(flight(gear=4, draft_n=20, draft_n_accepted=10), "local", Seeds())
-    assert "local" in json.dumps([s.key.__dict__ for s in found])
+    assert "local" in json.dumps([s.key._asdict() for s in found])
     assert {s.key.kind for s in found} == {"", "summary"}
