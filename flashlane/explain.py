@@ -63,7 +63,7 @@ class Explanation:
         )
         yield (
             f"exact       {'yes' if signals.exact else 'no'} "
-            f"({signals.kind}, {100 * signals.confidence:.0f} % sure)"
+            f"({signals.kind}, confidence {signals.confidence:.2g})"
         )
         yield f"keep ratio  {decision.keep_ratio:g}"
         yield f"gear        {'the engine decides' if decision.gear is None else decision.gear}"

@@ -345,15 +345,27 @@ def test_two_workers_remember_one_conversation(tmp_path: Path) -> None:
             one.learning.file.close()
 
 
-@pytest.mark.parametrize("asks", [(BROAD,), (EXACT, BROAD)], ids=["first", "later"])
-def test_a_decision_costs_next_to_nothing(world: World, asks: tuple[str, ...]) -> None:
+def test_a_prompt_that_nobody_holds_is_not_hashed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.turn(body(EXACT))
+    looks: list[str] = []
+    local = world.learning._affinity.holdings.local
+    monkeypatch.setattr(local, "last_use", lambda server, link, now: looks.append(server))
+    world.look(body(BROAD, text=f"New. {TEXT}"))
+    assert looks == ["local@r1"] * 2, "once for each lane"
+
+
+@pytest.mark.parametrize("case", ["fresh", "known text", "later turn"])
+def test_a_decision_costs_next_to_nothing(world: World, case: str) -> None:
     """Beside reading and exactness: with figures, gears, and a thousand conversations."""
     world.config = config_of(gears={"mode": "auto"})
     world.places.limit = 15
     for number in range(1000):
         world.turn(body(EXACT, text=f"Shed {number}. {TEXT[:5000]}"))
-    world.turn(body(EXACT, text="Other."))
-    request = body(*asks, text="Fresh. " + TEXT)
+    world.turn(body(EXACT))
+    asks = (EXACT, BROAD) if case == "later turn" else (BROAD,)
+    request = body(*asks, text=f"Fresh. {TEXT}" if case == "fresh" else TEXT)
     view = read_request({"model": "local", **request}, None, "chat")
     signals = exactness(view)
 
@@ -370,6 +382,7 @@ def test_a_decision_costs_next_to_nothing(world: World, asks: tuple[str, ...]) -
         )
         decide(view, signals, world.config.policy, found.lanes, found.memory)
 
-    took_ms = min(timeit.repeat(once, number=50, repeat=8)) / 50 * 1000
+    assert (world.look(request)[1].memory is not None) == (case == "later turn")
+    took_ms = min(timeit.repeat(once, timer=time.thread_time, number=50, repeat=8)) / 50 * 1000
     print(f"{took_ms:.4f} ms")
     assert took_ms < 0.2, took_ms
