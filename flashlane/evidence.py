@@ -36,7 +36,7 @@ log = logging.getLogger("flashlane.evidence")
 
 PREFIX = "/flashlane"
 _OWN_PATHS = (f"{PREFIX}/feedback", f"{PREFIX}/data", f"{PREFIX}/metrics")
-_RECENT = 40
+_RECENT = 25
 _MAX_HOURS = 24 * 366 * 10
 _RECORD_WAIT_S = 2.0
 """A record is written after its answer: feedback may come before it."""
@@ -75,12 +75,37 @@ def _file(name: str) -> str:
     return (resources.files("flashlane") / "status" / name).read_text(encoding="utf-8")
 
 
+async def _feedback_body(request: Request) -> FeedbackBody:
+    """Read before the key is looked at: LiteLLM's own reading fails on JSON that is no object."""
+    fields = ", ".join(FeedbackBody.model_fields)
+    expected = f"the body must be a JSON object with {fields}"
+    if "form" in request.headers.get("content-type", ""):
+        raise _error("invalid_request_error", expected, None, 400)
+    try:
+        return FeedbackBody.model_validate_json(await request.body())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    if not first["loc"]:
+        raise _error("invalid_request_error", expected, None, 400)
+    name = str(first["loc"][0])[:80]
+    given = repr(first["input"])[:80]
+    said = {
+        "missing": f"{name} is missing; {expected}",
+        "extra_forbidden": f"{name} is not known; accepted fields: {fields}",
+        "literal_error": f"{name} is {given}; accepted values: {', '.join(get_args(Feedback))}",
+    }
+    text = said.get(first["type"], f"{name} is {given}; it must be a text of 1 to 300 characters")
+    raise _error("invalid_request_error", text, name, 400)
+
+
+Body = Annotated[FeedbackBody, Depends(_feedback_body)]
+
+
 @router.post("/feedback")
-async def feedback(request: Request, key: Key) -> JSONResponse:
+async def feedback(body: Body, key: Key) -> JSONResponse:
     viewer = viewer_of(key)
     if not viewer.may_write:
         raise _error("permission_error", "this key may look, but not change anything", None, 403)
-    body = await _feedback_body(request)
     state = _runtime()
     deadline = time.monotonic() + _RECORD_WAIT_S
     while not await _in_thread(
@@ -221,28 +246,6 @@ def _runtime() -> Runtime:
     except Exception as error:
         log.error("flashlane has no state to show: %s", error)
         raise _error("server_error", "flashlane could not start", None, 503) from error
-
-
-async def _feedback_body(request: Request) -> FeedbackBody:
-    fields = ", ".join(FeedbackBody.model_fields)
-    expected = f"the body must be a JSON object with {fields}"
-    if "form" in request.headers.get("content-type", ""):
-        raise _error("invalid_request_error", expected, None, 400)
-    try:
-        return FeedbackBody.model_validate_json(await request.body())
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-    if not first["loc"]:
-        raise _error("invalid_request_error", expected, None, 400)
-    name = str(first["loc"][0])[:80]
-    given = repr(first["input"])[:80]
-    said = {
-        "missing": f"{name} is missing; {expected}",
-        "extra_forbidden": f"{name} is not known; accepted fields: {fields}",
-        "literal_error": f"{name} is {given}; accepted values: {', '.join(get_args(Feedback))}",
-    }
-    text = said.get(first["type"], f"{name} is {given}; it must be a text of 1 to 300 characters")
-    raise _error("invalid_request_error", text, name, 400)
 
 
 def _hours(text: str) -> float | None:

@@ -22,9 +22,12 @@ export function ticks(low, high, wanted = 4) {
   return Array.from({ length: last - first + 1 }, (_, i) => (first + i) * step);
 }
 
+const NUMBER = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 2 });
+const tick = (value, unit) => `${NUMBER.format(value).replace("-", "−")}${value ? unit : ""}`;
+
 /** Times on whole hours or days, few enough to stand side by side in `width` pixels. */
 export function timeTicks(from, to, width) {
-  const wanted = Math.max(2, Math.floor(width / 84));
+  const wanted = Math.max(2, Math.floor(width / 60));
   const hour = 3600;
   const widths = [1 / 12, 1 / 4, 1 / 2, 1, 2, 3, 6, 12, 24, 48, 168, 336, 720, 2160, 8760].map((h) => h * hour);
   const step = widths.find((w) => (to - from) / w <= wanted) ?? widths.at(-1) * 10;
@@ -39,12 +42,15 @@ const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" })
 
 /**
  * Draw `buckets` ({start, value}, each `width_s` long) into `holder`.
- * `short` writes a value for the axis, `long` for the tooltip and the label.
+ * The axis counts in `units` ([size, name], ascending), the largest that suits; `long` writes a
+ * value for the tooltip and the label.
  */
-export function draw(holder, { buckets, width_s, short, long, what }) {
+export function draw(holder, { buckets, width_s, units, long, what }) {
   const width = Math.max(holder.clientWidth, 200);
   const values = buckets.map((bucket) => bucket.value);
-  const marks = ticks(Math.min(...values, 0), Math.max(...values, 0));
+  const most = Math.max(...values.map(Math.abs), 0);
+  const [size, unit] = units.findLast(([least]) => most >= 2 * least) ?? units[0];
+  const marks = ticks(Math.min(...values, 0) / size, Math.max(...values, 0) / size).map((mark) => mark * size);
   const [low, high] = [marks[0], marks.at(-1)];
   const from = buckets.length ? buckets[0].start : 0;
   const to = buckets.length ? buckets.at(-1).start + width_s : 1;
@@ -59,7 +65,7 @@ export function draw(holder, { buckets, width_s, short, long, what }) {
   for (const mark of marks) {
     svg.append(
       make("line", { class: mark === 0 ? "zero" : "grid", x1: EDGE.left, x2: width - EDGE.right, y1: y(mark), y2: y(mark) }),
-      make("text", { x: EDGE.left - 8, y: y(mark) + 4, "text-anchor": "end" }, short(mark)),
+      make("text", { x: EDGE.left - 8, y: y(mark) + 4, "text-anchor": "end" }, tick(mark / size, unit)),
     );
   }
   if (buckets.length) {

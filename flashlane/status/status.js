@@ -54,7 +54,7 @@ async function refresh() {
   } catch (error) {
     if (mine !== asked) return;
     if (last) say("The proxy does not answer. What is shown may be out of date.");
-    else forget(error instanceof TypeError && /[^\x21-\x7e]/.test(key) ? "A key has no such characters." : "The proxy does not answer.");
+    else forget(error instanceof TypeError && /[^\x21-\xff]/.test(key) ? "A key has no such characters." : "The proxy does not answer.");
     return;
   }
   if (mine !== asked) return;
@@ -64,11 +64,13 @@ async function refresh() {
     showing(body);
     show(body);
     say(body.config?.error ? `The config file is not in force: ${body.config.error}` : "");
-  } else if (reply.status === 401 || reply.status === 403 || !last) {
-    forget(reply.status === 401 ? "This key is not valid." : (body.error?.message ?? body.detail ?? `The proxy answered ${reply.status}.`));
-  } else {
-    say(body.error?.message ?? `The proxy answered ${reply.status}.`);
+    return;
   }
+  // Without a database LiteLLM knows one key, and says of any other that it cannot look it up.
+  const unknown = reply.status === 401 || body.error?.type === "no_db_connection";
+  const text = unknown ? "This key is not valid." : (body.error?.message ?? body.detail ?? `The proxy answered ${reply.status}.`);
+  if (unknown || reply.status === 403 || !last) forget(text);
+  else say(text);
 }
 
 byId("login").addEventListener("submit", (event) => {

@@ -16,6 +16,9 @@ const LANES = {
   "": "requests without a lane",
 };
 const NONE = "–";
+const TIMES = [[1, " ms"], [1000, " s"], [60_000, " min"], [3_600_000, " h"]];
+const COUNTS = [[1, ""], [1000, "k"], [1_000_000, "M"], [1_000_000_000, "G"]];
+const MACHINE_NAME = /^[0-9a-f]{32,}$/;
 
 const byId = (id) => document.getElementById(id);
 const sum = (rows, name) => rows.reduce((total, row) => total + row[name], 0);
@@ -41,12 +44,13 @@ export function duration(ms) {
 }
 
 const bytes = (n) => (n >= 2 ** 30 ? `${ONE.format(n / 2 ** 30)} GiB` : `${NUMBER.format(n / 2 ** 20)} MiB`);
+const clip = (text, most = 48) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const signed = (n) => NUMBER.format(n).replace("-", "−");
-const short = (n) => COMPACT.format(n).replace("-", "−");
+const short = (n) => COMPACT.format(n).replace("-", "−").replace("K", "k");
 
 export function lane(name) {
   const known = Object.hasOwn(LANES, name) && name;
-  return el("span", `lane${known ? ` lane-${name}` : ""}`, name || "no lane");
+  return el("span", `lane${known ? ` lane-${name}` : ""}`, clip(name, 10) || "no lane");
 }
 
 function figures({ lanes, verdicts }) {
@@ -58,7 +62,7 @@ function figures({ lanes, verdicts }) {
   const said = wrong + sum(lanes, "right") + sum(lanes, "slow");
   const shortened = lanes.filter((row) => row.lane && row.lane !== "direct");
   const shown = [
-    ["Requests", NUMBER.format(requests), `${NUMBER.format(sum(shortened, "requests"))} with a shortened prompt`],
+    ["Requests", NUMBER.format(requests), `${NUMBER.format(sum(shortened, "requests"))} shortened`],
     ["Waiting saved", duration(saved), "to the first token"],
     ["Tokens saved", short(tokens), original ? `${SHARE.format(tokens / original)} of all prompt tokens` : ""],
     ["Reported wrong", NUMBER.format(wrong), said ? `of ${NUMBER.format(said)} reports` : "no reports"],
@@ -80,14 +84,14 @@ export function charts({ buckets, bucket_s }) {
     ...shared,
     buckets: of("time_saved_ms"),
     what: "Time to first token saved",
-    short: (ms) => duration(ms),
+    units: TIMES,
     long: duration,
   });
   draw(byId("chart-tokens"), {
     ...shared,
     buckets: of("tokens_saved"),
     what: "Prompt tokens not processed",
-    short,
+    units: COUNTS,
     long: (n) => `${signed(n)} tokens`,
   });
 }
@@ -127,7 +131,7 @@ function track(share) {
 
 function bars(id, rows) {
   byId(id).hidden = !rows.length;
-  const parts = rows.flatMap(([name, share, note]) => [el("dt", "", name), track(share), el("dd", "", note)]);
+  const parts = rows.flatMap(([name, share, note]) => [el("dt", "", clip(name, 16)), track(share), el("dd", "", note)]);
   document.querySelector(`#${id} .bars`).replaceChildren(...parts);
 }
 
@@ -176,7 +180,8 @@ function recent(rows, now) {
   const items = rows.map((row) => {
     const when = new Date(row.time * 1000);
     const old = now - row.time > 43_200;
-    const about = [row.model, row.kind, row.deployment, row.key_alias].filter(Boolean).join(" · ");
+    const named = [row.model, row.kind, row.deployment, row.key_alias];
+    const about = [...new Set(named)].filter((name) => name && !MACHINE_NAME.test(name)).map((name) => clip(name)).join(" · ");
     const doubts = row.verdict === "doubted" ? sentence(row.verdict_reasons) : "";
     const details = el("p", "muted", about);
     for (const mark of marks(row)) details.append(" · ", mark);
@@ -187,7 +192,7 @@ function recent(rows, now) {
     const size = shortened
       ? `${NUMBER.format(row.original_tokens)} → ${NUMBER.format(row.kept_tokens)} tokens`
       : tokens === null ? "" : `${NUMBER.format(tokens)} tokens`;
-    const direct = row.lane !== "direct" && row.predicted_direct_ms !== null ? `, direct ${duration(row.predicted_direct_ms)}` : "";
+    const direct = row.lane !== "direct" && row.predicted_direct_ms !== null ? ` instead of ${duration(row.predicted_direct_ms)}` : "";
     const wait = row.ttft_ms === null ? "" : `${duration(row.ttft_ms)}${direct}`;
     return el(
       "li",
