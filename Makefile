@@ -54,7 +54,7 @@ serve: setup
 demo: setup
 	$(BIN)/python -m flashlane.demo
 
-test: TOOLS += redis-server:redis-server
+test: TOOLS += redis-server:redis-server chromium:chromium
 test: setup
 	$(BIN)/python -m pytest
 

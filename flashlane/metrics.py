@@ -25,22 +25,19 @@ from flashlane.reload import ReloadState
 from flashlane.report import TIME_SAVED_MS
 
 TTFT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-_WITHIN = ", ".join(f"sum(ttft_ms <= {1000 * limit})" for limit in TTFT_BUCKETS_S)
+_WITHIN = ", ".join(f"coalesce(sum(ttft_ms <= {1000 * limit}), 0)" for limit in TTFT_BUCKETS_S)
 _TABLES = {
-    "requests": "SELECT lane, status, count(*) FROM routes GROUP BY lane, status",
-    "tokens": "SELECT lane, coalesce(sum(original_tokens - kept_tokens), 0), "
-    "coalesce(sum(first_pass_tokens), 0) FROM routes GROUP BY lane",
-    # A counter never falls: gains and losses are counted apart.
-    "gained": f"SELECT lane, sum(max(saved, 0)), sum(max(-saved, 0)) FROM "  # noqa: S608
-    f"(SELECT lane, {TIME_SAVED_MS} AS saved FROM routes) WHERE saved IS NOT NULL GROUP BY lane",
+    # The only query that reads every record. A counter never falls: gains and losses are apart.
+    "lanes": f"""SELECT lane, status, count(*), coalesce(sum(original_tokens - kept_tokens), 0),
+        coalesce(sum(first_pass_tokens), 0), sum(max(saved, 0)), sum(max(-saved, 0)),
+        coalesce(sum(ttft_ms), 0), count(ttft_ms), {_WITHIN}
+        FROM (SELECT *, {TIME_SAVED_MS} AS saved FROM routes) GROUP BY lane, status""",  # noqa: S608
     "verdicts": "SELECT verdict, count(*) FROM routes WHERE verdict != '' GROUP BY verdict",
     "feedback": "SELECT lane, feedback, count(*) FROM routes WHERE feedback != '' "
     "GROUP BY lane, feedback",
     "drafts": "SELECT kind, sum(draft_tokens), coalesce(sum(draft_accepted), 0) FROM routes "
     "WHERE draft_tokens > 0 GROUP BY kind",
     "sidecar": "SELECT sidecar, count(*) FROM routes WHERE sidecar != '' GROUP BY sidecar",
-    "ttft": f"SELECT lane, {_WITHIN}, count(*), sum(ttft_ms) FROM routes "  # noqa: S608
-    "WHERE ttft_ms IS NOT NULL GROUP BY lane",
 }
 
 Totals = dict[str, list[tuple[Any, ...]]]
@@ -82,17 +79,31 @@ class _Collector(Collector):
         requests = CounterMetricFamily(
             "flashlane_requests", "Requests by lane and end", labels=["lane", "status"]
         )
-        for lane, status, count in self._counted["requests"]:
+        for lane, status, count, *_ in self._counted["lanes"]:
             requests.add_metric([lane, status], count)
         yield requests
         ttft = HistogramMetricFamily(
             "flashlane_ttft_seconds", "Time to first token by lane", labels=["lane"]
         )
-        for lane, *within, count, sum_ms in self._counted["ttft"]:
-            named = [f"{limit:g}" for limit in TTFT_BUCKETS_S]
-            buckets = [*zip(named, within, strict=True), ("+Inf", count)]
-            ttft.add_metric([lane], buckets, sum_ms / 1000)
+        for lane, (*_, sum_ms, count, within) in self._lanes():
+            if count:
+                buckets = [
+                    (f"{limit:g}", n) for limit, n in zip(TTFT_BUCKETS_S, within, strict=True)
+                ]
+                ttft.add_metric([lane], [*buckets, ("+Inf", count)], sum_ms / 1000)
         yield ttft
+
+    def _lanes(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Per lane: tokens left out and spent, ms won and lost (None: not known), TTFT in ms
+        summed, its count and the counts within each limit."""
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        for lane, _, _, *sums in self._counted["lanes"]:
+            rows.setdefault(lane, []).append(tuple(sums))
+        for lane, parts in rows.items():
+            left_out, in_vain, won, lost, sum_ms, count, *within = (
+                _sum(column) for column in zip(*parts, strict=True)
+            )
+            yield lane, (left_out, in_vain, won, lost, sum_ms, count, within)
 
     def _savings(self) -> Iterator[Metric]:
         tokens = CounterMetricFamily(
@@ -103,9 +114,6 @@ class _Collector(Collector):
             "Prompt tokens of first passes whose answer was not used",
             labels=["lane"],
         )
-        for lane, left_out, in_vain in self._counted["tokens"]:
-            tokens.add_metric([lane], left_out)
-            spent.add_metric([lane], in_vain)
         saved = CounterMetricFamily(
             "flashlane_time_saved_ms",
             "Time to first token won against the predicted direct lane",
@@ -116,9 +124,12 @@ class _Collector(Collector):
             "Time to first token lost against the predicted direct lane",
             labels=["lane"],
         )
-        for lane, won_ms, lost_ms in self._counted["gained"]:
-            saved.add_metric([lane], won_ms)
-            lost.add_metric([lane], lost_ms)
+        for lane, (left_out, in_vain, won_ms, lost_ms, *_) in self._lanes():
+            tokens.add_metric([lane], left_out)
+            spent.add_metric([lane], in_vain)
+            if won_ms is not None:
+                saved.add_metric([lane], won_ms)
+                lost.add_metric([lane], lost_ms)
         drafted = CounterMetricFamily(
             "flashlane_draft_tokens", "Tokens that drafters proposed", labels=["kind"]
         )
@@ -176,6 +187,11 @@ class _Collector(Collector):
         for status in self._backends:
             backends.add_metric([status.name, status.state], 1)
         yield backends
+
+
+def _sum(values: tuple[Any, ...]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def sidecar_counts(rows: list[tuple[Any, ...]]) -> Counter[tuple[str, str]]:
