@@ -38,6 +38,9 @@ PREFIX = "/flashlane"
 _OWN_PATHS = (f"{PREFIX}/feedback", f"{PREFIX}/data", f"{PREFIX}/metrics")
 _RECENT = 25
 _MAX_HOURS = 24 * 366 * 10
+_MAX_BODY_BYTES = 4096
+_MAX_SHOWN_CHARS = 300
+"""A client names models and ids, at any length; the page gets the beginning."""
 _RECORD_WAIT_S = 2.0
 """A record is written after its answer: feedback may come before it."""
 _RECORD_POLL_S = 0.1
@@ -76,7 +79,16 @@ def _file(name: str) -> str:
 
 
 async def _feedback_body(request: Request) -> FeedbackBody:
-    """Read before the key is looked at: LiteLLM's own reading fails on JSON that is no object."""
+    """Read before the key is looked at: LiteLLM's own reading fails on JSON that is no object.
+
+    Nobody has been asked for a key yet, so a body must say its length, and no more is read.
+    """
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal() or "transfer-encoding" in request.headers:
+        raise _error("invalid_request_error", "the body must come with a content-length", None, 411)
+    if len(length) > 9 or int(length) > _MAX_BODY_BYTES:
+        limit = f"the body may have {_MAX_BODY_BYTES} bytes at most"
+        raise _error("invalid_request_error", limit, None, 413)
     fields = ", ".join(FeedbackBody.model_fields)
     expected = f"the body must be a JSON object with {fields}"
     if "form" in request.headers.get("content-type", ""):
@@ -220,8 +232,9 @@ def _recent(record: RouteRecord) -> dict[str, Any]:
         "placement stream original_tokens kept_tokens cached_tokens pflash_reason ttft_ms total_ms "
         "predicted_direct_ms verdict answered_by sidecar feedback status error"
     )
+    values = {name: getattr(record, name) for name in names.split()}
     return {
-        **{name: getattr(record, name) for name in names.split()},
+        **{n: v[:_MAX_SHOWN_CHARS] if isinstance(v, str) else v for n, v in values.items()},
         "reasons": sentences(record.reasons),
         "verdict_reasons": sentences(record.verdict_reasons),
     }

@@ -115,12 +115,12 @@ class _Collector(Collector):
             labels=["lane"],
         )
         saved = CounterMetricFamily(
-            "flashlane_time_saved_ms",
+            "flashlane_time_saved_seconds",
             "Time to first token won against the predicted direct lane",
             labels=["lane"],
         )
         lost = CounterMetricFamily(
-            "flashlane_time_lost_ms",
+            "flashlane_time_lost_seconds",
             "Time to first token lost against the predicted direct lane",
             labels=["lane"],
         )
@@ -128,8 +128,8 @@ class _Collector(Collector):
             tokens.add_metric([lane], left_out)
             spent.add_metric([lane], in_vain)
             if won_ms is not None:
-                saved.add_metric([lane], won_ms)
-                lost.add_metric([lane], lost_ms)
+                saved.add_metric([lane], won_ms / 1000)
+                lost.add_metric([lane], lost_ms / 1000)
         drafted = CounterMetricFamily(
             "flashlane_draft_tokens", "Tokens that drafters proposed", labels=["kind"]
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import flashlane
 from flashlane.backends.channel import BackendStatus
 from flashlane.backends_view import backends_view
 from flashlane.config import BackendConfig
@@ -18,7 +20,8 @@ from flashlane.metrics import exposition, sidecar_counts, totals
 from flashlane.reload import ReloadState
 from flashlane.routelog import RouteLog, RouteRecord
 from flashlane.serve import free_port
-from flashlane.words import in_words, sentences
+from flashlane.verify.check import FIRST_FAILED
+from flashlane.words import WORDS, in_words, sentences
 
 
 def scraped(log: RouteLog, reload: ReloadState, *backends: BackendStatus) -> dict[Any, float]:
@@ -61,9 +64,9 @@ def test_metrics_count_what_the_log_holds(tmp_path: Path) -> None:
     assert found["flashlane_requests_total", "direct", "error"] == 1
     assert found["flashlane_tokens_saved_total", "pflash"] == 120
     assert found["flashlane_first_pass_tokens_total", "verify"] == 30
-    assert found["flashlane_time_saved_ms_total", "pflash"] == 700
-    assert found["flashlane_time_lost_ms_total", "pflash"] == 500
-    assert ("flashlane_time_saved_ms_total", "direct") not in found
+    assert found["flashlane_time_saved_seconds_total", "pflash"] == pytest.approx(0.7)
+    assert found["flashlane_time_lost_seconds_total", "pflash"] == pytest.approx(0.5)
+    assert ("flashlane_time_saved_seconds_total", "direct") not in found
     assert found["flashlane_ttft_seconds_bucket", "pflash", "0.25"] == 1
     assert found["flashlane_ttft_seconds_bucket", "pflash", "1"] == 2
     assert found["flashlane_ttft_seconds_count", "pflash"] == 2
@@ -101,7 +104,20 @@ def test_sidecar_notes_become_counts() -> None:
     }
 
 
-def test_codes_have_words() -> None:
+def test_every_code_that_the_router_or_the_check_gives_has_words() -> None:
+    package = Path(flashlane.__file__).parent
+    codes = {
+        node.args[0].value
+        for file in package.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Reason" and node.args
+        if isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
+    }
+    assert len(codes) > 60 and FIRST_FAILED not in codes
+    assert {*codes, FIRST_FAILED, "prefix_held", "prefix_overloaded"} - set(WORDS) == set()
+
+
+def test_codes_become_sentences() -> None:
     assert in_words("pays") == "compression saves time"
     assert in_words("some_new_code") == "some new code"
     assert sentences("") == []

@@ -189,6 +189,43 @@ def test_a_form_is_no_feedback(proxy: Running) -> None:
         assert httpx.post(url, headers=headers, timeout=30, **sent).status_code == 400  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("key", ["sk-one", "sk-wrong"])
+def test_feedback_is_small_and_says_its_length(proxy: Running, key: str) -> None:
+    """The limit holds before the key is known."""
+    url, headers = f"{proxy.url}/flashlane/feedback", {"Authorization": f"Bearer {key}"}
+    large = b'{"request_id": "' + b"a" * 5000 + b'", "verdict": "slow"}'
+    reply = httpx.post(url, headers=headers, content=large, timeout=30)
+    assert reply.status_code == 413 and "4096 bytes" in reply.json()["error"]["message"]
+    reply = httpx.post(url, headers=headers, content=iter([b"{}"]), timeout=30)
+    assert reply.status_code == 411
+
+
+def test_no_text_of_a_prompt_is_told(proxy: Running) -> None:
+    word = "Zanzibarine"
+    reply = ask(proxy, "sk-one", f"{DOCUMENT} The {word} is last.\n\nSummarise the text on {word}.")
+    request_id = reply.headers["x-flashlane-request-id"]
+    record(proxy, request_id)
+    assert say(proxy, request_id, "right", "sk-one") == 200
+    for path in PATHS:
+        shown = proxy.get(path, "sk-admin").text
+        assert "pflash" in shown and word not in shown
+
+
+def test_a_model_with_an_endless_name_is_cut_short(proxy: Running) -> None:
+    body = {"model": "m" * 5000, "messages": [{"role": "user", "content": "Hi"}]}
+    assert proxy.post("/v1/chat/completions", body, "sk-one").status_code >= 400
+    deadline = time.monotonic() + 30
+    while not (names := [r["model"] for r in _recent(proxy) if r["model"].startswith("mmm")]):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert len(names[0]) == 300
+
+
+def _recent(proxy: Running) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = proxy.get("/flashlane/data", "sk-admin").json()["recent"]
+    return found
+
+
 def test_a_key_sees_its_own_requests_and_an_admin_all(proxy: Running) -> None:
     record(proxy, ask(proxy, "sk-two").headers["x-flashlane-request-id"])
     seen = {}
