@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, Page, browser
@@ -198,6 +199,9 @@ def test_it_fits_the_screen_and_can_be_read(page: Page, width: int, scheme: str)
         (node) => !node.closest('svg, legend') && node.getBoundingClientRect().right > {width + 1}
     ).map((node) => node.outerHTML.slice(0, 80))"""
     assert page.evaluate(wider) == []
+    cut = """[...document.querySelectorAll('thead th, button, #figures dt')].filter(
+        (node) => node.scrollWidth > node.clientWidth + 1).map((node) => node.textContent)"""
+    assert page.evaluate(cut) == []
     paper = luminance(page, "body", "backgroundColor")
     assert (paper > 0.5) == (scheme == "light")
     for element in ("#figures dd", ".muted", "#recent .why p", "#lanes .bad", ".tag.warn"):
@@ -215,6 +219,17 @@ def test_the_key_stays_in_the_tab_until_it_is_forgotten(page: Page, proxy: Runni
     assert (
         page.evaluate("sessionStorage.length + localStorage.length + document.cookie.length") == 0
     )
+
+
+def test_an_empty_log_says_so(page: Page, tmp_path: Path) -> None:
+    with running(tmp_path, {"config.yaml": CONFIG}) as fresh:
+        page.go(f"{fresh.url}/flashlane")
+        text = entered(page).text()
+    assert "No requests in this span of time." in text
+    assert "Saved over time" not in text and "Lanes" not in text
+    line = "document.querySelector('#recent .empty').getBoundingClientRect()"
+    assert page.evaluate(f"{line}.width") > 600 and page.evaluate(f"{line}.height") < 60
+    assert not any("exception" in line.lower() for line in page.console)
 
 
 def test_another_span_shows_other_requests(page: Page) -> None:

@@ -50,8 +50,9 @@ export function draw(holder, { buckets, width_s, units, long, what }) {
   const values = buckets.map((bucket) => bucket.value);
   const most = Math.max(...values.map(Math.abs), 0);
   const [size, unit] = units.findLast(([least]) => most >= 2 * least) ?? units[0];
-  const marks = ticks(Math.min(...values, 0) / size, Math.max(...values, 0) / size).map((mark) => mark * size);
-  const [low, high] = [marks[0], marks.at(-1)];
+  // Where nothing was saved there is a line to stand on, and nothing to count in.
+  const marks = most ? ticks(Math.min(...values) / size, Math.max(...values) / size).map((mark) => mark * size) : [0];
+  const [low, high] = [marks[0], most ? marks.at(-1) : 1];
   const from = buckets.length ? buckets[0].start : 0;
   const to = buckets.length ? buckets.at(-1).start + width_s : 1;
   const x = (at) => EDGE.left + ((at - from) / (to - from)) * (width - EDGE.left - EDGE.right);

@@ -119,7 +119,6 @@ function lanes(rows) {
       cell(NUMBER.format(row.wrong), 7, row.wrong ? "bad" : ""),
     );
   });
-  byId("lanes").hidden = !rows.length;
   document.querySelector("#lanes tbody").replaceChildren(...body);
 }
 
@@ -140,8 +139,8 @@ function backends(rows) {
   const cards = (rows ?? []).map((row) => {
     const title = el("h3", "", row.name, el("span", `state state-${row.state}`, row.state));
     const context = `${NUMBER.format(row.slots)} × ${NUMBER.format(row.context_tokens)} tokens`;
-    const parts = [title, el("p", "muted", `${row.model} · ${context}`)];
-    if (row.error) parts.push(el("p", "bad", row.error));
+    const parts = [title, el("p", "muted", `${row.model} · `, el("span", "whole", context))];
+    if (row.error) parts.push(el("p", "bad", clip(row.error, 400)));
     if (row.pool) parts.push(...pool(row.pool));
     return el("article", "card", ...parts);
   });
@@ -224,6 +223,7 @@ function footer({ config, now, scope }) {
 export function show(data) {
   const { report } = data;
   byId("version").textContent = data.version;
+  for (const id of ["saved", "per-lane"]) byId(id).hidden = !report.lanes.length;
   figures(report);
   charts(report);
   lanes(report.lanes);
