@@ -34,6 +34,7 @@ function showing(data) {
 }
 
 function forget(text = "") {
+  asked++; // an answer on its way belongs to the key that is gone
   key = stored("");
   last = null;
   showing(null);
