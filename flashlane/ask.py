@@ -12,8 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from flashlane import askwords as words
+from flashlane.asklines import leans_back, looks_like_ask
+
+__all__ = ["Piece", "find_ask", "leans_back"]
 
 ALL_ASK_CHARS = 600
 """A turn no longer than this is all ask; so is a block of a longer one that looks like one."""
@@ -33,12 +37,10 @@ _MIDDLE_MAX_LOOKS = 48
 _MIDDLE_MAX_ASKS = 2
 _PEEK_CHARS = 4096
 _MAX_PIECES = 32
-_STARTS_READ = 4
 _QUESTION = "?？؟"
 _STOPS = ".。!！?？؟:："
 _FENCES = ("```", "~~~", '"""', "'''")
 _MARK_STARTS = "`~<-=*_\"'[ \r"
-_DECOR = " \t\r\u3000#*_>-•·–—\"'`“”„«»‘’「」『』()[]（）¿¡"
 
 
 @dataclass(frozen=True)
@@ -92,24 +94,6 @@ def find_ask(texts: Sequence[str]) -> tuple[Piece, ...]:
     return _pieces(texts, found)
 
 
-def is_follow_up(text: str) -> bool:
-    """Whether `text` leans on the ask before it: "and the second one?"."""
-    folded = text.strip(_DECOR).casefold()
-    if not folded or len(folded) > _WEAK_ASIDE_CHARS:
-        return False
-    for start in words.FOLLOW_UPS:
-        if folded.startswith(start):
-            after = folded[len(start) : len(start) + 1]
-            if start[0] >= "\u1100" or not after.isalnum():
-                return True
-    return False
-
-
-def looks_like_ask(text: str) -> bool:
-    """Whether a short text asks or orders something, in one of the languages known here."""
-    return any(_line_asks(line) for line in text.casefold().split("\n", 12)[:12])
-
-
 def _whole(texts: Sequence[str]) -> tuple[Piece, ...]:
     return tuple(
         Piece(i, 0, len(text), True) for i, text in enumerate(texts) if text and not text.isspace()
@@ -117,7 +101,7 @@ def _whole(texts: Sequence[str]) -> tuple[Piece, ...]:
 
 
 def _pieces(texts: Sequence[str], found: list[_Block]) -> tuple[Piece, ...]:
-    """Blocks as pieces in reading order; neighbours with nothing but white space between, as one."""
+    """Blocks as pieces in reading order; with nothing but white space between them, as one."""
     pieces: list[Piece] = []
     for block in sorted(found, key=lambda block: (block.text, block.start)):
         last = pieces[-1] if pieces else None
@@ -251,9 +235,7 @@ def _mark(line: str) -> str:
 # What an end says -------------------------------------------------------------------------
 
 
-def _run(
-    texts: Sequence[str], blocks: list[_Block], *, forward: bool
-) -> tuple[list[_Block], bool]:
+def _run(texts: Sequence[str], blocks: list[_Block], *, forward: bool) -> tuple[list[_Block], bool]:
     """The blocks at one end that are ask, and whether any of them reads like one."""
     run: list[_Block] = []
     edge: _Block | None = None
@@ -276,7 +258,7 @@ def _run(
 
 def _upto(texts: Sequence[str], run: list[_Block], strong: list[int], *, forward: bool) -> int:
     """Index of the innermost block of the ask, -1 for none."""
-    gaps = sum(1 for one, next_ in zip(strong, strong[1:], strict=False) if next_ > one + 1)
+    gaps = sum(1 for one, next_ in pairwise(strong) if next_ > one + 1)
     if len(strong) >= 3 and gaps >= 2:  # question, answer, question, answer
         return strong[0] if strong[0] == 0 or (forward and len(run[0]) <= _WEAK_ASIDE_CHARS) else -1
     upto = strong[-1]
@@ -351,12 +333,11 @@ def _sentences(text: str, block: _Block, *, forward: bool) -> _Block | None:
 
 
 def _sentence_ends(window: str) -> list[int]:
-    ends = [
+    return [
         i + 1
         for i, char in enumerate(window)
         if char in _STOPS and (char > "\u3000" or window[i + 1 : i + 2].isspace())
     ]
-    return ends
 
 
 # The middle -------------------------------------------------------------------------------
@@ -439,56 +420,3 @@ def _mark_between(line: str, inside: str) -> tuple[str, str]:
         closing = line.startswith(("</", "[/"))
         return "apart", "" if closing else inside or "tag"
     return ("apart" if mark in ("rule", "ask") else ""), inside
-
-
-# One line ---------------------------------------------------------------------------------
-
-
-def _line_asks(line: str) -> bool:
-    """Whether a case-folded line asks or orders something."""
-    line = line.strip(_DECOR)
-    if line.startswith("<"):
-        line = line[line.find(">") + 1 :].strip(_DECOR)
-    if line.endswith(">"):
-        at = line.rfind("<")
-        line = line[: at if at > 0 else len(line)].strip(_DECOR)
-    line = line.lstrip("0123456789.)、 ")
-    if not line:
-        return False
-    if line[-1] in _QUESTION or "？" in line or "؟" in line or "? " in line:
-        return True
-    label = line.replace("：", ":", 1)[:32].partition(":")
-    if label[0].strip(_DECOR) in words.LABELS and (label[1] or len(line) == len(label[0])):
-        return True
-    if not line.isascii() and _cjk_asks(line.rstrip(".。!！…~")):
-        return True
-    return _starts_ask(line)
-
-
-def _starts_ask(line: str) -> bool:
-    prose = line[-1] in ".。" and len(line) > 60
-    at = 0
-    for _ in range(_STARTS_READ):
-        rest = line[at : at + 40].lstrip(_DECOR).replace("’", "'")
-        word = rest.split(" ", 1)[0].rstrip(",.:;!")
-        if word in words.IMPERATIVES or rest.startswith(words.PHRASES):
-            return True
-        if not prose and at == 0 and word.split("'")[0] in words.INTERROGATIVES:
-            return True
-        comma = line.find(", ", at, at + 80) if word in words.PREPOSITIONS else -1
-        stops = [p for p in (line.find(s, at) for s in (". ", "! ", ": ", "; ")) if p >= 0]
-        following = comma if comma >= 0 else min(stops, default=-1)
-        if following < 0:
-            break
-        at = following + 2
-    return line.rstrip(".!").rsplit(" ", 1)[-1] in words.LAST_WORDS
-
-
-def _cjk_asks(line: str) -> bool:
-    if not any(char >= "\u1100" for char in line[:40]):
-        return False
-    return (
-        line.startswith(words.CJK_STARTS)
-        or line.endswith(words.CJK_ENDS)
-        or any(word in line for word in words.CJK_POLITE)
-    )

@@ -1,0 +1,91 @@
+"""Whether a line of text asks for something, in one of the ten languages known here.
+
+Pure; each line is read once from its beginning, and no more than its first clauses are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flashlane import askwords as words
+
+_QUESTION = "?？؟"
+_DECOR = " \t\r\u3000#*_>-•·–—\"'`“”„«»‘’「」『』()[]（）¿¡"
+"""What may stand around a line's words: white space, quotes, brackets, Markdown."""
+_CJK = "\u1100"
+"""Scripts from here on are written without spaces, or with endings that matter more."""
+_CLAUSES_READ = 4
+_LINES_READ = 12
+_LEANING_CHARS = 80
+_LEANING_WORDS = 4
+_LEANING_CJK_CHARS = 6
+
+
+def leans_back(texts: Sequence[str]) -> bool:
+    """Whether an ask, in its pieces, leans on the one before it: "and the second one?"."""
+    if sum(map(len, texts)) > _LEANING_CHARS:
+        return False
+    folded = " ".join(texts).strip(_DECOR).casefold()
+    for start in words.FOLLOW_UPS:
+        if folded.startswith(start) and (start >= _CJK or not folded[len(start) :][:1].isalnum()):
+            return True
+    spaced = folded.rstrip(_QUESTION + ".。!！").split()
+    if len(spaced) > _LEANING_WORDS or (folded >= _CJK and len(folded) > _LEANING_CJK_CHARS):
+        return False
+    alone = len(spaced) <= 1 and folded < _CJK
+    return alone or not (_starts_ask(folded) or _cjk_asks(folded))
+
+
+def looks_like_ask(text: str) -> bool:
+    """Whether a short text asks or orders something, in one of the languages known here."""
+    return any(_line_asks(line) for line in text.casefold().split("\n", _LINES_READ)[:_LINES_READ])
+
+
+def _line_asks(line: str) -> bool:
+    """Whether a case-folded line asks or orders something."""
+    line = line.strip(_DECOR)
+    if line.startswith("<"):
+        line = line[line.find(">") + 1 :].strip(_DECOR)
+    if line.endswith(">"):
+        at = line.rfind("<")
+        line = line[: at if at > 0 else len(line)].strip(_DECOR)
+    line = line.lstrip("0123456789.)、 ")
+    if not line:
+        return False
+    if line[-1] in _QUESTION or "？" in line or "؟" in line or "? " in line:
+        return True
+    label = line.replace("：", ":", 1)[:32].partition(":")
+    if label[0].strip(_DECOR) in words.LABELS and (label[1] or len(line) == len(label[0])):
+        return True
+    if not line.isascii() and _cjk_asks(line.rstrip(".。!！…~")):
+        return True
+    return _starts_ask(line)
+
+
+def _starts_ask(line: str) -> bool:
+    prose = line[-1] in ".。" and len(line) > 60
+    at = 0
+    for _ in range(_CLAUSES_READ):
+        rest = line[at : at + 40].lstrip(_DECOR).replace("’", "'")
+        word = rest.split(" ", 1)[0].rstrip(",.:;!")
+        if word in words.IMPERATIVES or rest.startswith(words.PHRASES):
+            return True
+        if not prose and at == 0 and word.split("'")[0] in words.INTERROGATIVES:
+            return True
+        comma = line.find(", ", at, at + 80) if word in words.PREPOSITIONS else -1
+        stops = [p for p in (line.find(s, at) for s in (". ", "! ", ": ", "; ")) if p >= 0]
+        following = comma if comma >= 0 else min(stops, default=-1)
+        if following < 0:
+            break
+        at = following + 2
+    return line.rstrip(".!").rsplit(" ", 1)[-1] in words.LAST_WORDS
+
+
+def _cjk_asks(line: str) -> bool:
+    if not any(char >= _CJK for char in line[:40]):
+        return False
+    return (
+        line.startswith(words.CJK_STARTS)
+        or line.endswith(words.CJK_ENDS)
+        or any(word in line for word in words.CJK_POLITE)
+    )

@@ -1,0 +1,224 @@
+"""A request body as rows of text: who says what, where in the body it stands, and whose turn it is.
+
+Pure. A chat of ten thousand messages is read in lists, since an object for each would cost more
+than everything else that is done to a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, overload
+
+Kind = Literal["chat", "completion", "messages", "responses"]
+
+_MAX_DEPTH = 8
+"""How deep tool results may nest parts; a deeper one is not read and counts as no text."""
+_TEXT_PARTS = frozenset(
+    {
+        *("text", "input_text", "output_text", "summary_text", "reasoning_text"),
+        *("refusal", "tool_use", "thinking", "redacted_thinking"),
+    }
+)
+_ROLES = {"developer": "system", "function": "tool"}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of the request's text. `where` is its path in the body, `messages[2]` for one."""
+
+    text: str
+    role: str
+    where: str
+
+
+@dataclass
+class Rows:
+    """A body's texts in its order, a row each. Row `i` has `texts[i]` and `roles[i]`.
+
+    The first `len(wheres)` rows have their path there; after them row follows item of `key`.
+    """
+
+    key: str
+    texts: list[str] = field(default_factory=list)
+    roles: list[str] = field(default_factory=list)
+    wheres: list[str] = field(default_factory=list)
+    media: bool = False
+    """Something in the body is no text, or is nested too deep to be read."""
+
+    def role(self, row: int) -> str:
+        role = self.roles[row]
+        return _ROLES.get(role, role) if isinstance(role, str) else "user"
+
+    def where(self, row: int) -> str:
+        listed = len(self.wheres)
+        return self.wheres[row] if row < listed else f"{self.key}[{row - listed}]"
+
+    def span(self, row: int) -> Span:
+        return Span(self.texts[row], self.role(row), self.where(row))
+
+    def systems(self) -> list[int]:
+        """The rows of the system prompt and of messages in its name."""
+        found: list[int] = []
+        for name in ("system", "developer"):
+            at = -1
+            for _ in range(self.roles.count(name)):
+                at = self.roles.index(name, at + 1)
+                found.append(at)
+        return sorted(found)
+
+    def user_turns(self) -> Iterator[range]:
+        """Runs of a user's rows with nobody else's between, newest first."""
+        backwards = self.roles[::-1]
+        size, at = len(backwards), 0
+        while True:
+            try:
+                first = backwards.index("user", at)
+            except ValueError:
+                return
+            at = first + 1
+            while at < size and backwards[at] == "user":
+                at += 1
+            yield range(size - at, size - first)
+
+    def first_user(self) -> range:
+        """The rows of the first message of a user."""
+        try:
+            first = self.roles.index("user")
+        except ValueError:
+            return range(0)
+        item, end = self.where(first).split(".")[0], first + 1
+        while end < len(self.roles) and self.roles[end] == "user":
+            if self.where(end).split(".")[0] != item:
+                break
+            end += 1
+        return range(first, end)
+
+    def add(self, text: str, role: str, where: str) -> None:
+        self.texts.append(text)
+        self.roles.append(role)
+        self.wheres.append(where)
+
+    def add_content(self, content: object, role: str, where: str, depth: int = 0) -> None:
+        if isinstance(content, str):
+            self.add(content, role, where)
+        elif isinstance(content, list) and depth <= _MAX_DEPTH:
+            for i, part in enumerate(content):
+                if isinstance(part, str):
+                    self.add(part, role, f"{where}.content[{i}]")
+                elif isinstance(part, dict):
+                    self._add_part(part, role, f"{where}.content[{i}]", depth)
+                else:
+                    self.media = True
+        elif content is not None:
+            self.media = True
+
+    def _add_part(self, part: dict[str, Any], role: str, where: str, depth: int) -> None:
+        kind, text = part.get("type"), part.get("text")
+        if kind == "tool_result":
+            self.add_content(part.get("content"), "tool", where, depth + 1)
+            return
+        if isinstance(text, str):
+            self.add(text, role, where)
+        if not (isinstance(kind, str) and kind in _TEXT_PARTS):
+            self.media = True
+
+
+class Spans(Sequence[Span]):
+    """Spans of a body, made when they are first looked at."""
+
+    def __init__(self, parts: Sequence[Span | tuple[Rows, range]]) -> None:
+        self._parts = parts
+        self._spans: tuple[Span, ...] | None = None
+
+    def _made(self) -> tuple[Span, ...]:
+        if self._spans is None:
+            spans: list[Span] = []
+            for part in self._parts:
+                if isinstance(part, Span):
+                    spans.append(part)
+                else:
+                    spans += map(part[0].span, part[1])
+            self._spans, self._parts = tuple(spans), ()
+        return self._spans
+
+    def __len__(self) -> int:
+        return len(self._made())
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self._made())
+
+    @overload
+    def __getitem__(self, index: int) -> Span: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Span]: ...
+    def __getitem__(self, index: int | slice) -> Span | Sequence[Span]:
+        return self._made()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (Spans, tuple)) and self._made() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._made())
+
+    def __repr__(self) -> str:
+        return f"Spans({len(self)})"
+
+
+def kind_of(body: Mapping[str, Any]) -> Kind:
+    """The API that a body is of, by its shape."""
+    if "messages" in body:
+        return "messages" if "system" in body else "chat"
+    return "responses" if "input" in body else "completion"
+
+
+def read_rows(body: Mapping[str, Any], kind: Kind) -> Rows:
+    """All text of a body. What has another type than its API gives it is left out."""
+    if kind == "completion":
+        rows, prompt = Rows("prompt"), body.get("prompt")
+        if isinstance(prompt, str):
+            rows.add(prompt, "user", "prompt")
+        elif isinstance(prompt, list) and prompt and isinstance(prompt[0], str):
+            rows.texts, rows.roles = list(prompt), ["user"] * len(prompt)
+        return rows
+    key = "input" if kind == "responses" else "messages"
+    rows, items = Rows(key), body.get(key)
+    if kind == "responses":
+        rows.add_content(body.get("instructions"), "system", "instructions")
+    elif kind == "messages":
+        rows.add_content(body.get("system"), "system", "system")
+    if isinstance(items, str):
+        rows.add(items, "user", key)
+    elif isinstance(items, list):
+        _read_items(rows, items)
+    elif items is not None:
+        rows.media = True
+    return rows
+
+
+def _read_items(rows: Rows, items: list[Any]) -> None:
+    try:
+        texts = [item["content"] for item in items]
+        "".join(texts)  # a TypeError where one of them is no text
+        roles = [item["role"] for item in items]
+    except (KeyError, TypeError, IndexError):
+        for i, item in enumerate(items):
+            _read_item(rows, item, f"{rows.key}[{i}]")
+    else:
+        rows.texts += texts
+        rows.roles += roles
+
+
+def _read_item(rows: Rows, item: object, where: str) -> None:
+    if not isinstance(item, dict):
+        rows.media = True
+        return
+    role, kind = item.get("role"), item.get("type")
+    if not isinstance(role, str) or not role:
+        role = kind if isinstance(kind, str) and kind not in ("", "message") else "user"
+    if role.endswith("_output"):
+        rows.add_content(item.get("output"), "tool", where)
+    else:
+        rows.add_content(item.get("content"), role, where)
+    if role in ("input_image", "input_file", "input_audio"):
+        rows.media = True
