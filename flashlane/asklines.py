@@ -14,7 +14,12 @@ _DECOR = " \t\r\u3000#*_>-•·–—\"'`“”„«»‘’「」『』()[]（�
 """What may stand around a line's words: white space, quotes, brackets, Markdown."""
 _CJK = "\u1100"
 """Scripts from here on are written without spaces, or with endings that matter more."""
-_CLAUSES_READ = 4
+_ENDS = ".。!！…~"
+_BARE = str.maketrans("áéíóú", "aeiou")
+_CLAUSES_READ = 6
+_CLAUSE_CHARS = 40
+_PROSE_CHARS = 60
+_SAID_TO_CHARS = 300
 _LINES_READ = 12
 _LEANING_CHARS = 80
 _LEANING_WORDS = 4
@@ -38,7 +43,14 @@ def leans_back(texts: Sequence[str]) -> bool:
 
 def looks_like_ask(text: str) -> bool:
     """Whether a short text asks or orders something, in one of the languages known here."""
-    return any(_line_asks(line) for line in text.casefold().split("\n", _LINES_READ)[:_LINES_READ])
+    folded = text.casefold()
+    if any(map(_line_asks, folded.split("\n", _LINES_READ)[:_LINES_READ])):
+        return True
+    if len(folded) > _SAID_TO_CHARS:
+        return False
+    return not words.POLITE.isdisjoint(folded.replace(",", " ").rstrip(_ENDS).split()) or any(
+        phrase in folded for phrase in words.SAID_TO
+    )
 
 
 def _line_asks(line: str) -> bool:
@@ -57,32 +69,56 @@ def _line_asks(line: str) -> bool:
     label = line.replace("：", ":", 1)[:32].partition(":")
     if label[0].strip(_DECOR) in words.LABELS and (label[1] or len(line) == len(label[0])):
         return True
-    if not line.isascii() and _cjk_asks(line.rstrip(".。!！…~")):
+    if not line.isascii() and _cjk_asks(line.rstrip(_ENDS)):
         return True
     return _starts_ask(line)
 
 
 def _starts_ask(line: str) -> bool:
-    prose = line[-1] in ".。" and len(line) > 60
+    """Whether one of a line's first clauses begins with an order, or the line with a question."""
+    ends = line[-1:] in ".。"
+    prose = ends and len(line) > _PROSE_CHARS
     at = 0
     for _ in range(_CLAUSES_READ):
-        rest = line[at : at + 40].lstrip(_DECOR).replace("’", "'")
-        word = rest.split(" ", 1)[0].rstrip(",.:;!")
-        if word in words.IMPERATIVES or rest.startswith(words.PHRASES):
+        rest = line[at : at + _CLAUSE_CHARS].lstrip(_DECOR).replace("’", "'")
+        word, _, following = rest.partition(" ")
+        word = word.rstrip(",.:;!")
+        while word in words.FILLERS and following:
+            word, _, following = following.partition(" ")
+            word = word.rstrip(",.:;!")
+        if _orders(word) or rest.startswith(words.PHRASES):
             return True
-        if not prose and at == 0 and word.split("'")[0] in words.INTERROGATIVES:
+        asked = word.split("'")[0] in words.INTERROGATIVES or (
+            word in words.PREPOSITIONS and following.split(" ", 1)[0] in words.INTERROGATIVES
+        )
+        if asked and not (prose if at == 0 else ends):
             return True
-        comma = line.find(", ", at, at + 80) if word in words.PREPOSITIONS else -1
+        comma = line.find(", ", at, at + 2 * _CLAUSE_CHARS)
+        if ends and word not in words.PREPOSITIONS:
+            comma = -1
         stops = [p for p in (line.find(s, at) for s in (". ", "! ", ": ", "; ")) if p >= 0]
-        following = comma if comma >= 0 else min(stops, default=-1)
-        if following < 0:
+        next_at = comma if comma >= 0 else min(stops, default=-1)
+        if next_at < 0:
             break
-        at = following + 2
+        at = next_at + 2
     return line.rstrip(".!").rsplit(" ", 1)[-1] in words.LAST_WORDS
 
 
+def _orders(word: str) -> bool:
+    """Whether `word` is an order to do something with a text, a pronoun behind it or not."""
+    if word in words.IMPERATIVES:
+        return True
+    stem, _, pronoun = word.partition("-")
+    if pronoun:
+        return stem in words.IMPERATIVES
+    for size in (2, 3, 4):
+        if word[-size:] in words.CLITICS and word[:-size].translate(_BARE) in words.IMPERATIVES:
+            return True
+    return False
+
+
 def _cjk_asks(line: str) -> bool:
-    if not any(char >= _CJK for char in line[:40]):
+    if not any(char >= _CJK for char in line[:_CLAUSE_CHARS]):
         return False
     return (
         line.startswith(words.CJK_STARTS)

@@ -25,7 +25,11 @@ IMPERATIVES = _words(
     refactor implement fix debug reformat simplify shorten condense brainstorm transcribe redact
     anonymise anonymize annotate critique discuss elaborate clarify define interpret judge recap
     please help check does did could can would should provide reproduce cite locate rank sort
-    respond reply return output tldr tl;dr
+    respond reply return output tldr tl;dr strip add produce remove replace rename split merge
+    group arrange organise organize tabulate cross-check double-check flag mark trace port
+    migrate optimise optimize document transform polish tidy trim expand continue complete fill
+    invent imagine dream grade rate predict recommend advise copy pull pick spot sketch tally
+    sum skim weigh roast pitch update delete reorder normalise normalize eli5
     """
     # German
     """
@@ -33,7 +37,12 @@ IMPERATIVES = _words(
     zeig zeige schreib schreibe vergleiche vergleich analysiere prüfe überprüfe zähle zähl
     zitiere extrahiere korrigiere behebe formuliere beantworte bewerte kürze vereinfache
     erstelle entwirf bitte kannst könntest können könnten würdest hilf sag sage ermittle
-    berechne
+    berechne übertrag übertrage pack packe benenne sammle beurteile rechne denk denke schlag
+    schlage stell stelle ordne sortiere ersetze entferne lösche füge ergänze vervollständige
+    fülle wandle konvertiere kopiere markiere streiche gruppiere sieh schau lies erzähl erzähle
+    erläutere skizziere kommentiere mach mache bau baue setz setze bring bringe nimm hol hole
+    bestimme bestätige belege begründe diskutiere entscheide empfiehl überleg überlege
+    transkribiere anonymisiere schwärze glätte verbessere sei seid verrate verrat
     """
     # French
     """
@@ -41,7 +50,15 @@ IMPERATIVES = _words(
     extrayez traduis traduisez donne donnez montre montrez écris écrivez réécris réécrivez
     comparez analysez vérifie vérifiez compte comptez citez corrige corrigez énumère énumérez
     reformule reformulez proposez indique indiquez peux-tu pouvez-vous pourrais-tu pourriez-vous
-    dis dites aide aidez calcule calculez relève relevez veuillez évalue évaluez
+    dis dites aide aidez calcule calculez relève relevez veuillez évalue évaluez mets mettez
+    passe passez renvoie renvoyez recopie recopiez remplace remplacez raconte racontez rédige
+    rédigez complète complétez remplis remplissez supprime supprimez ajoute ajoutez classe
+    classez trie triez regroupe regroupez convertis convertissez transforme transformez
+    transcris transcrivez copie copiez regarde regardez cherche cherchez repère repérez retrouve
+    retrouvez recense recensez dresse dressez fais faites imaginez invente inventez juge jugez
+    commente commentez synthétise synthétisez simplifie simplifiez détaille détaillez précise
+    précisez confirme confirmez éclaire éclairez reproduis reproduisez faudrait auriez-vous
+    aurais-tu merci
     """
     # Spanish
     """
@@ -49,19 +66,33 @@ IMPERATIVES = _words(
     busque extrae extraiga traduce traduzca dame deme dime dígame muestra muestre escribe
     escriba reescribe compara analiza analice verifica verifique comprueba cuenta cuente cita
     corrija indica propón sugiere sugiera puedes podrías podría puede ayúdame calcula haz haga
-    evalúa
+    evalúa saca saque localiza localice identifica identifique refactoriza devuelve devuelva
+    redacta redacte reproduzca copia pon ponga pasa pase convierte convierta transforma
+    sustituye reemplaza reemplace elimina elimine quita quite añade añada agrega agregue ordena
+    ordene agrupa clasifica clasifique completa rellena rellene confirma detecta señala señale
+    menciona relaciona contrapón valora valore opina comenta imagina inventa piensa sintetiza
+    sintetice aclara revisa revise arregla implementa simplifica pega anota apunta repasa
+    recuenta
     """
     # Portuguese
     """
     resumo descreva encontre procure extraia traduza dê me-dê diga mostre escreva reescreva
     analise conte proponha sugira podes pode poderia você ajude-me faça avalie transcreva
+    relacione verta reescreve escreve migra migre diz faz passa troca troque manda mande
+    aproxime preencha devolve devolva ajuda ajude converta converte substitua remova apague
+    acrescente adicione agrupe classifique aponte aponta destaque sintetize avalia crie cria
+    elabore monte monta põe ponha pegue separa separe junte conserta conserte refatore gera gere
+    vê ve veja situa queria levante levanta reproduza
     """
     # Italian
     """
     riassumi riassuma riassumere spiega spieghi descrivi descriva elenca elenchi trova trovi
     cerca estrai estragga traduci traduca dammi dimmi mostra mostrami scrivi riscrivi confronta
     confronti analizza analizzi verifichi conta conti citi correggi corregga indichi proponi
-    suggerisci puoi può potresti potrebbe aiutami calcola fai valuta trascrivi
+    suggerisci puoi può potresti potrebbe aiutami calcola fai valuta trascrivi riporta riporti
+    ricopia sostituisci togli aggiungi ordina raggruppa classifica compila converti trasforma
+    individua segnala evidenzia rileggi sistema immagina commenta giudica sintetizza chiarisci
+    illustra racconta metti crea genera prepara redigi controlla conferma di' dì da' fa' vorrei
     """
     # Russian
     """
@@ -70,7 +101,10 @@ IMPERATIVES = _words(
     скажи скажите покажи покажите напиши напишите перепиши сравни сравните проанализируй проверь
     проверьте посчитай посчитайте подсчитай процитируй исправь исправьте назови назовите укажи
     укажите выпиши выпишите предложи предложите оцени оцените составь составьте сделай сделайте
-    пожалуйста можешь можете помоги помогите
+    пожалуйста можешь можете помоги помогите приведи приведите выдели выделите сократи сократите
+    отредактируй вставь замени удали отсортируй сгруппируй преобразуй придумай придумайте
+    прокомментируй расскажи расскажите подведи посмотри определи определите дополни заполни
+    сформулируй посоветуй выбери отметь
     """
 )
 INTERROGATIVES = _words(
@@ -142,6 +176,36 @@ CJK_POLITE = tuple(
     """
     )
 )
+FILLERS = _words(
+    """
+    so ok okay hi hello hey sorry and but then well also und aber hallo na dann bonjour salut
+    et mais alors donc hola buenas y pero entonces oi olá e mas então ciao buongiorno ma allora
+    dunque привет здравствуйте и а ну
+    """
+)
+"""Words before the one that tells."""
+POLITE = _words(
+    """
+    please pls bitte gern gerne plaît plait svp stp obséquio gentileza favor favore piacere
+    пожалуйста
+    """
+)
+SAID_TO = _phrases(
+    """
+    i need | i only need | i just need | i'd like | i'd be grateful | could you | can you |
+    would you | tell me | let me know | i don't need | for me | give me | könntest du |
+    kannst du | können sie | könnten sie | ich brauche | ich möchte | ich wüsste | ich hätte |
+    sag mir | zeig mir | für mich | pouvez-vous | peux-tu | pourrais-tu | pourriez-vous |
+    je vous prie | dis-moi | dites-moi | j'aimerais | je voudrais | il me faut | me suffirait |
+    puedes | podrías | podría | quiero | necesito | dime | dígame | te lo agradezco |
+    você pode | pode me | poderia | preciso | quero | me diga | me diz | seria ótimo | puoi |
+    potresti | potrebbe | vorrei | dimmi | mi serve | мне нужно | мне нужен | мне нужна |
+    можешь | можете | подскажи
+    """
+)
+"""Words to whoever answers, anywhere in a short text."""
+CLITICS = _words("melo mela melos melas selo sela me le les lo la los las nos mi gli li ne")
+"""What Spanish, Portuguese and Italian write behind an imperative: "cuéntame", "elencami"."""
 PHRASES = (
     *_phrases(
         """
