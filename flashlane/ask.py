@@ -25,17 +25,21 @@ _UNDECIDED_CHARS = 1200
 """A turn no longer than this in which no ask stands out is all ask."""
 _RUN_MAX_CHARS = 2000
 _RUN_MAX_BLOCKS = 8
+_SERIES_BLOCKS = 4
+"""So many blocks in a row that read like asks are a list of them: an exam, a style guide."""
 _MAX_LINES = 64
 _LINE_MAX_CHARS = 1200
-_EDGE_MAX_LINES = 12
-_WEAK_MAX_CHARS = 240
-_WEAK_ASIDE_CHARS = 80
-_SENTENCES_CHARS = 300
+_EDGE_MAX_LINES = 8
+_WEAK_MAX_CHARS = 300
+_ASIDE_CHARS = 80
+_MARK_MAX_CHARS = 240
+_SENTENCES_CHARS = 400
 _MIDDLE_BLOCK_CHARS = 400
 _MIDDLE_WORK = 2400
 _MIDDLE_MAX_LOOKS = 48
 _MIDDLE_MAX_ASKS = 2
 _PEEK_CHARS = 4096
+_SHAPE_CHARS = 24
 _MAX_PIECES = 32
 _QUESTION = "?？؟"
 _STOPS = ".。!！?？؟:："
@@ -47,7 +51,8 @@ _MARK_STARTS = "`~<-=*_\"'[ \r"
 class Piece:
     """A part of `texts[text]`, from `start` to `end`, that is ask.
 
-    `strong`: it reads like an ask; otherwise only its place and shape speak for it.
+    `strong`: it reads like an ask and is not one of several of the text's own; otherwise only its
+    place and shape speak for it.
     """
 
     text: int
@@ -72,6 +77,18 @@ class _Block:
         return self.end - self.start
 
 
+@dataclass
+class _End:
+    """What one end of a turn says."""
+
+    run: list[_Block]
+    """Blocks that read like an ask, or stand outside of one that does."""
+    weak: list[_Block]
+    """The outermost block, line or sentence, where only its place speaks for it."""
+    sure: bool = False
+    """`run` is not one of a series of questions or orders: those are the text's own."""
+
+
 def find_ask(texts: Sequence[str]) -> tuple[Piece, ...]:
     """The ask in one turn of a user, whose content parts are `texts`; in reading order.
 
@@ -80,18 +97,31 @@ def find_ask(texts: Sequence[str]) -> tuple[Piece, ...]:
     total = sum(map(len, texts))
     if total <= ALL_ASK_CHARS and len(texts) <= _MAX_PIECES:
         return _whole(texts)
-    head, head_strong = _run(texts, _ends(texts, forward=True), forward=True)
-    tail, tail_strong = _run(texts, _ends(texts, forward=False), forward=False)
-    if head_strong and not tail_strong:
-        tail = [block for block in tail if _stands_aside(texts, block)]
-    elif tail_strong and not head_strong:
-        head = [block for block in head if _stands_aside(texts, block)]
-    found = [*head, *tail]
-    if not (head_strong or tail_strong):
+    head = _end(texts, forward=True)
+    tail = _end(texts, forward=False)
+    found = [*head.run, *tail.run]
+    if not head.run:
+        found += [block for block in head.weak if _kept(texts, block, tail)]
+    if not tail.run:
+        found += [block for block in tail.weak if _kept(texts, block, head)]
+    if not (head.run or tail.run):
         found += _middle(texts)
         if total <= _UNDECIDED_CHARS and not any(block.strong for block in found):
             return _whole(texts[:_MAX_PIECES])
     return _pieces(texts, found)
+
+
+def _kept(texts: Sequence[str], block: _Block, other: _End) -> bool:
+    """Whether a weak block is ask although the other end reads like one."""
+    if not other.sure or block.apart:
+        return True
+    text = texts[block.text][block.start : block.end].strip()
+    return text.endswith((":", "：")) or _terse(text)
+
+
+def _terse(text: str) -> bool:
+    """Whether `text` is a few words without a full stop, as people type them."""
+    return len(text) <= _ASIDE_CHARS and text[-1:] not in ".。;,{}|"
 
 
 def _whole(texts: Sequence[str]) -> tuple[Piece, ...]:
@@ -105,7 +135,7 @@ def _pieces(texts: Sequence[str], found: list[_Block]) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     for block in sorted(found, key=lambda block: (block.text, block.start)):
         last = pieces[-1] if pieces else None
-        if last and last.text == block.text and block.start <= last.end + _WEAK_MAX_CHARS:
+        if last and last.text == block.text and block.start <= last.end + _MARK_MAX_CHARS:
             between = texts[block.text][last.end : block.start]
             if block.start <= last.end or not between.strip():
                 end = max(last.end, block.end)
@@ -113,14 +143,6 @@ def _pieces(texts: Sequence[str], found: list[_Block]) -> tuple[Piece, ...]:
                 continue
         pieces.append(Piece(block.text, block.start, block.end, block.strong))
     return tuple(pieces)
-
-
-def _stands_aside(texts: Sequence[str], block: _Block) -> bool:
-    """Whether a weak block is kept although the other end asks: a few words, no prose."""
-    if block.apart:
-        return True
-    text = texts[block.text][block.start : block.end].rstrip()
-    return text.endswith((":", "：")) or (len(text) <= _WEAK_ASIDE_CHARS and text[-1:] not in ".。")
 
 
 # Blocks at an end -------------------------------------------------------------------------
@@ -175,33 +197,28 @@ def _lines(text: str, *, forward: bool) -> Iterator[tuple[int, int, bool]]:
 
 def _blocks(text: str, index: int, *, forward: bool) -> Iterator[_Block]:
     block: _Block | None = None
+    last: _Block | None = None
     labelled = False
     for start, end, whole in _lines(text, forward=forward):
-        if not whole:
-            if block is None:
-                block = _Block(index, start, end)
-            block.start, block.end = min(block.start, start), max(block.end, end)
-            block.material = True
-            yield block
-            return
-        line = text[start:end].strip()
-        mark = _mark(line) if line else "blank"
+        line = text[start:end].strip() if whole else ""
+        mark = (_mark(line) if line else "blank") if whole else ""
         if not mark:
             if block is None:
                 block = _Block(index, start, end, labelled=labelled)
             block.start, block.end = min(block.start, start), max(block.end, end)
-            if len(block) > _LINE_MAX_CHARS:
+            if not whole or len(block) > _LINE_MAX_CHARS:
                 block.material = True
                 yield block
                 return
             continue
         if block is not None:
-            block.apart = mark != "blank"
             block.material = len(block) > ALL_ASK_CHARS
             yield block
             if block.material:
                 return
-            block = None
+            last, block = block, None
+        if last is not None and mark != "blank":
+            last.apart = True
         if mark == "material":
             yield _Block(index, start, start, material=True)
             return
@@ -214,7 +231,7 @@ def _blocks(text: str, index: int, *, forward: bool) -> Iterator[_Block]:
 def _mark(line: str) -> str:
     """What a line stands for besides words: "rule", "ask" (a tag around one), "material", ""."""
     first = line[0]
-    if first not in "`~<>-=*_\"'[|{}" or len(line) > _WEAK_MAX_CHARS:
+    if first not in "`~<>-=*_\"'[|{}" or len(line) > _MARK_MAX_CHARS:
         return ""
     if line.startswith(("```", "~~~", '"""', "'''", ">", "|", "<<<", ">>>", "{", "}")):
         return "material"
@@ -235,36 +252,47 @@ def _mark(line: str) -> str:
 # What an end says -------------------------------------------------------------------------
 
 
-def _run(texts: Sequence[str], blocks: list[_Block], *, forward: bool) -> tuple[list[_Block], bool]:
-    """The blocks at one end that are ask, and whether any of them reads like one."""
-    run: list[_Block] = []
-    edge: _Block | None = None
-    for block in blocks:
-        if block.material:
-            edge = _edge(texts, block, forward=forward)
-            break
+def _end(texts: Sequence[str], *, forward: bool) -> _End:
+    blocks = _ends(texts, forward=forward)
+    if not blocks:
+        return _End([], [])
+    if blocks[0].material:
+        return _edge(texts, blocks[0], forward=forward)
+    run = blocks[:-1] if blocks[-1].material else blocks
+    for block in run:
         block.strong = block.labelled or looks_like_ask(texts[block.text][block.start : block.end])
-        run.append(block)
     strong = [i for i, block in enumerate(run) if block.strong]
-    if edge is not None and len(strong) == len(run):
-        run.append(edge)
-        strong.append(len(run) - 1)
-    if strong:
-        upto = _upto(texts, run, strong, forward=forward)
-        if upto >= 0:
-            return run[: upto + 1], True
-    return _weak(blocks), False
+    first = run[0]
+    weak = [first] if first.apart or len(first) <= _WEAK_MAX_CHARS else []
+    if not strong:
+        return _End([], weak) if weak else _edge(texts, first, forward=forward)
+    gaps = sum(1 for one, following in pairwise(strong) if following > one + 1)
+    if first.strong and (first.apart or first.labelled):
+        return _End(_upto(texts, run, strong, forward=forward), [], sure=True)
+    if len(strong) >= _SERIES_BLOCKS or gaps >= 2:
+        # No text ends with a question that it answers further on.
+        answered = gaps >= 2 and not forward
+        return _End([first], [], sure=answered) if first.strong else _End([], weak)
+    kept = _upto(texts, run, strong, forward=forward)
+    sure = not _goes_on(texts, run[strong[0]], forward=forward)
+    if not sure and not first.strong:
+        return _End([], weak)
+    return _End(kept, [], sure)
 
 
-def _upto(texts: Sequence[str], run: list[_Block], strong: list[int], *, forward: bool) -> int:
-    """Index of the innermost block of the ask, -1 for none."""
-    gaps = sum(1 for one, next_ in pairwise(strong) if next_ > one + 1)
-    if len(strong) >= 3 and gaps >= 2:  # question, answer, question, answer
-        return strong[0] if strong[0] == 0 or (forward and len(run[0]) <= _WEAK_ASIDE_CHARS) else -1
+def _upto(
+    texts: Sequence[str], run: list[_Block], strong: list[int], *, forward: bool
+) -> list[_Block]:
+    """The blocks of an ask, from the outermost to the innermost that reads like one."""
+    if len(strong) >= _SERIES_BLOCKS:
+        return run[: strong[0] + 1]
     upto = strong[-1]
-    while upto > strong[0] and _goes_on(texts, run[upto], forward=forward):
+    while upto > strong[0] and (
+        _goes_on(texts, run[upto], forward=forward)
+        or sum(map(len, run[: upto + 1])) > _RUN_MAX_CHARS
+    ):
         upto = strong[strong.index(upto) - 1]
-    return upto if sum(map(len, run[: upto + 1])) <= _RUN_MAX_CHARS else strong[0]
+    return run[: upto + 1]
 
 
 def _goes_on(texts: Sequence[str], block: _Block, *, forward: bool) -> bool:
@@ -280,56 +308,68 @@ def _goes_on(texts: Sequence[str], block: _Block, *, forward: bool) -> bool:
     return any(text.find(f"{mark}\n", low, high) >= 0 for mark in _QUESTION)
 
 
-def _weak(blocks: list[_Block]) -> list[_Block]:
-    """The outermost block if its shape alone sets it apart: short, and before something long."""
-    if len(blocks) < 2 or blocks[0].material or not 0 < len(blocks[0]) <= _WEAK_MAX_CHARS:
-        return []
-    first, second = blocks[0], blocks[1]
-    long = second.material or len(second) >= 2 * len(first)
-    return [first] if first.apart or long else []
-
-
-def _edge(texts: Sequence[str], block: _Block, *, forward: bool) -> _Block | None:
-    """The outermost lines, or sentences, of a long block where they read like an ask."""
-    if len(block) == 0:
-        return None
+def _edge(texts: Sequence[str], block: _Block, *, forward: bool) -> _End:
+    """What the outermost lines of a long block say, or the sentences of a long line."""
     text = texts[block.text]
+    if len(block) == 0:
+        return _End([], [])
+    lines: list[_Block] = []
     low, high = block.start, block.end
-    edge: _Block | None = None
-    for _ in range(_EDGE_MAX_LINES):
+    while len(lines) <= _EDGE_MAX_LINES:
         at = text.find("\n", low, high) if forward else text.rfind("\n", low, high)
-        if at < 0:
+        if at < 0 or at == (low if forward else high - 1):
             break
         start, end = (low, at) if forward else (at + 1, high)
-        if end - start > ALL_ASK_CHARS or not looks_like_ask(text[start:end]):
+        if end - start > ALL_ASK_CHARS:
             break
-        if edge is None:
-            edge = _Block(block.text, start, end, strong=True)
-        edge.start, edge.end = min(edge.start, start), max(edge.end, end)
+        lines.append(_Block(block.text, start, end))
         low, high = (at + 1, high) if forward else (low, at)
-    if edge is not None or high - low <= 0:
-        return edge
-    return _sentences(text, block, forward=forward)
+    if not lines:
+        return _sentences(text, block, forward=forward)
+    for line in lines:
+        line.strong = looks_like_ask(text[line.start : line.end])
+    first = lines[0]
+    asks = next((i for i, line in enumerate(lines) if not line.strong), len(lines))
+    if not asks:
+        alike = len(lines) > 1 and _alike(text, first, lines[1])
+        short = len(first) <= _WEAK_MAX_CHARS and not alike
+        return _End([], [first] if short else [])
+    listed = any(line.strong for line in lines[asks:]) or asks > _SERIES_BLOCKS
+    return _End(lines[: 1 if listed else asks], [], sure=not listed)
 
 
-def _sentences(text: str, block: _Block, *, forward: bool) -> _Block | None:
-    """Up to two sentences at the edge of a long line."""
+def _alike(text: str, one: _Block, other: _Block) -> bool:
+    """Whether two lines are entries of a log, a table or a program: built alike, not of words."""
+    first = text[one.start : one.start + _SHAPE_CHARS]
+    if first[:1].isspace() or first[:1] in "{}<|":
+        return True
+    shape = _shape(first)
+    return shape == _shape(text[other.start : other.start + _SHAPE_CHARS]) and not shape.isalpha()
+
+
+def _shape(line: str) -> str:
+    """A line's beginning, with runs of letters and of digits as one sign each; words are "a"."""
+    signs = ["0" if c.isdigit() else "a" if c.isalpha() or c.isspace() else c for c in line]
+    return "".join([s for i, s in enumerate(signs) if i == 0 or s != signs[i - 1]])[:6]
+
+
+def _sentences(text: str, block: _Block, *, forward: bool) -> _End:
+    """What the outermost two sentences of a long line say."""
+    low, high = block.start, block.end
     if forward:
-        low, high = block.start, min(block.end, block.start + _SENTENCES_CHARS)
-        ends = _sentence_ends(text[low:high])[:2]
-        for i, end in enumerate(ends):
-            start = ends[i - 1] if i else 0
-            if looks_like_ask(text[low + start : low + end]):
-                return _Block(block.text, low, low + end, strong=True)
-        return None
-    low, high = max(block.start, block.end - _SENTENCES_CHARS), block.end
-    window = text[low:high].rstrip()
-    starts = [end for end in _sentence_ends(window) if end < len(window)][-2:]
-    for start in starts:
-        stop = next((end for end in starts if end > start), len(window))
-        if looks_like_ask(window[start:stop]):
-            return _Block(block.text, low + start, high, strong=True)
-    return None
+        high = min(high, low + _SENTENCES_CHARS)
+        cuts = [0, *_sentence_ends(text[low:high])[:2]]
+    else:
+        high = low + len(text[low:high].rstrip()) if high - low <= _LINE_MAX_CHARS else high
+        low = max(low, high - _SENTENCES_CHARS)
+        window = text[low:high]
+        cuts = [*[end for end in _sentence_ends(window) if end < len(window)][-2:], len(window)]
+    sentences = [_Block(block.text, low + a, low + b) for a, b in pairwise(cuts)]
+    for sentence in sentences:
+        sentence.strong = looks_like_ask(text[sentence.start : sentence.end])
+    outwards = sentences if forward else sentences[::-1]
+    strong = [i for i, sentence in enumerate(outwards) if sentence.strong]
+    return _End(outwards[: strong[-1] + 1] if strong else [], [], sure=bool(strong))
 
 
 def _sentence_ends(window: str) -> list[int]:
@@ -371,7 +411,7 @@ def _between(text: str, index: int, work: int) -> list[_Block]:
             end = size
         work -= 1
         mark = "" if end > at else "blank"
-        if 0 < end - at <= _WEAK_MAX_CHARS:
+        if 0 < end - at <= _MARK_MAX_CHARS:
             work -= 2
             if text[at] in _MARK_STARTS:
                 mark, inside = _mark_between(text[at:end].strip(), inside)
@@ -391,8 +431,9 @@ def _between(text: str, index: int, work: int) -> list[_Block]:
                     looks += 1
                     if looks > _MIDDLE_MAX_LOOKS:
                         return []
-                    if looks_like_ask(text[start:stop]):
-                        waiting = _Block(index, start, stop, strong=before < 0)
+                    asks = looks_like_ask(text[start:stop])
+                    if asks or (before < 0 and mark == "apart"):
+                        waiting = _Block(index, start, stop, strong=asks and before < 0)
                 before, start = length, -1
             if mark == "apart":
                 if waiting is not None:

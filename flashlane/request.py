@@ -119,7 +119,7 @@ def read_request(
     instructions = [*map(rows.span, rows.systems())]
     for row, pieces in asks.items():
         role, where, text = rows.role(row), rows.where(row), rows.texts[row]
-        instructions += [Span(text[piece.start : piece.end], role, where) for piece in pieces]
+        instructions += [Span(text[p.start : p.end], role, where, p.strong) for p in pieces]
     tokens = estimate_tokens("".join(rows.texts))
     told = sum(estimate_tokens(span.text) for span in instructions)
     model = body.get("model")

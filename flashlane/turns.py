@@ -25,11 +25,16 @@ _ROLES = {"developer": "system", "function": "tool"}
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of the request's text. `where` is its path in the body, `messages[2]` for one."""
+    """A piece of the request's text. `where` is its path in the body, `messages[2]` for one.
+
+    `sure` is False for an ask that was told by its place alone: it may be a title or a closing
+    line of what was pasted.
+    """
 
     text: str
     role: str
     where: str
+    sure: bool = True
 
 
 @dataclass

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import NamedTuple
 
 from flashlane.request import read_request
 
@@ -51,8 +52,9 @@ class Ask:
 class Row:
     """What was found of the asks of one language, at one place, in one sort of material.
 
-    `found`: asks of which every part is in the reader's ask. `extra_chars`: what the reader's
-    ask holds besides, on average.
+    `found`: asks of which every part is in the reader's ask. `misled`: asks that were missed
+    while the reader is sure of some other text. `extra_chars`: what the reader's ask holds
+    besides, on average.
     """
 
     place: str
@@ -61,7 +63,16 @@ class Row:
     lang: str
     asks: int
     found: int
+    misled: int
     extra_chars: float
+
+
+class Look(NamedTuple):
+    """What the reader makes of one message: all of the ask is found, it is sure of some text."""
+
+    whole: bool
+    sure: bool
+    extra_chars: int
 
 
 def asks(half: str = "tuning") -> list[Ask]:
@@ -92,14 +103,30 @@ def _one_line(rng: random.Random) -> str:
 
 
 def _german(rng: random.Random) -> str:
-    words = ("der Hafen", "lag", "am Abend", "still", "und", "das Wasser", "stieg", "kaum", "weiter")
+    words = (
+        "der Hafen",
+        "lag",
+        "am Abend",
+        "still",
+        "und",
+        "das Wasser",
+        "stieg",
+        "kaum",
+        "weiter",
+    )
     return "\n\n".join(
-        " ".join(rng.choices(words, k=rng.randint(8, 70))).capitalize() + "." for _ in range(_PIECES)
+        " ".join(rng.choices(words, k=rng.randint(8, 70))).capitalize() + "."
+        for _ in range(_PIECES)
     )
 
 
 def _japanese(rng: random.Random) -> str:
-    parts = ("港は一九〇一年に開かれた。", "船は朝に出た。", "委員会は翌日に集まった。", "雨が続いた。")
+    parts = (
+        "港は一九〇一年に開かれた。",
+        "船は朝に出た。",
+        "委員会は翌日に集まった。",
+        "雨が続いた。",
+    )
     return "\n".join("".join(rng.choices(parts, k=rng.randint(2, 9))) for _ in range(_PIECES))
 
 
@@ -247,21 +274,23 @@ def rows(
                     looked = [look(ask, text, place, joint) for ask in several]
                     yield Row(
                         *(place, name, joint, lang, len(looked)),
-                        found=sum(whole for whole, _ in looked),
-                        extra_chars=mean(extra for _, extra in looked),
+                        found=sum(one.whole for one in looked),
+                        misled=sum(one.sure and not one.whole for one in looked),
+                        extra_chars=mean(one.extra_chars for one in looked),
                     )
 
 
-def look(ask: Ask, material: str, place: str, joint: str) -> tuple[bool, int]:
-    """Whether all of the ask is found, and how many characters are found besides."""
+def look(ask: Ask, material: str, place: str, joint: str) -> Look:
     content, parts = placed(ask.text, material, place, joint)
-    found = read_request({"messages": [{"role": "user", "content": content}]}).ask
-    whole = all(part in found for part in parts)
-    return whole, max(0, len(found) - sum(map(len, parts))) if whole else len(found)
+    view = read_request({"messages": [{"role": "user", "content": content}]})
+    whole = all(part in view.ask for part in parts)
+    asked = sum(map(len, parts)) if whole else 0
+    sure = any(span.sure for span in view.instructions)
+    return Look(whole, sure, max(0, len(view.ask) - asked))
 
 
 def totals(given: Sequence[Row], *keys: str) -> list[dict[str, object]]:
-    """The rows summed up by some of their fields: share found, characters besides."""
+    """The rows summed up by some of their fields: shares found and misled, characters besides."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in given:
         groups.setdefault(tuple(getattr(row, key) for key in keys), []).append(row)
@@ -270,6 +299,7 @@ def totals(given: Sequence[Row], *keys: str) -> list[dict[str, object]]:
             **dict(zip(keys, names, strict=True)),
             "asks": sum(row.asks for row in group),
             "found": sum(row.found for row in group) / sum(row.asks for row in group),
+            "misled": sum(row.misled for row in group) / sum(row.asks for row in group),
             "extra_chars": mean(row.extra_chars for row in group),
         }
         for names, group in groups.items()
