@@ -104,7 +104,9 @@ def find_ask(texts: Sequence[str]) -> tuple[Piece, ...]:
         found += [block for block in head.weak if _kept(texts, block, tail)]
     if not tail.run:
         found += [block for block in tail.weak if _kept(texts, block, head)]
-    if not (head.run or tail.run):
+    if not (head.sure or tail.sure):
+        for block in found:
+            block.strong = False
         found += _middle(texts)
         if total <= _UNDECIDED_CHARS and not any(block.strong for block in found):
             return _whole(texts[:_MAX_PIECES])

@@ -192,8 +192,8 @@ def _style_guide(rng: random.Random) -> str:
 
 def _mails(rng: random.Random) -> str:
     return "\n\n".join(
-        f"From: clerk{i}@example.org\nSubject: Re: the delivery\n\nDear all,\n\n{_paragraph(rng, 2)}"
-        f"\nCould you let me know by Friday?\n\nThanks,\nA. Clerk"
+        f"From: clerk{i}@example.org\nSubject: Re: the delivery\n\nDear all,\n\n"
+        f"{_paragraph(rng, 2)}\nCould you let me know by Friday?\n\nThanks,\nA. Clerk"
         for i in range(_PIECES // 4)
     )
 
