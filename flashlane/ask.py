@@ -25,6 +25,8 @@ _UNDECIDED_CHARS = 1200
 """A turn no longer than this in which no ask stands out is all ask."""
 _RUN_MAX_CHARS = 2000
 _RUN_MAX_BLOCKS = 8
+_WEAK_MAX_BLOCKS = 2
+"""An ask does not go on behind so many blocks in a row that read like none."""
 _SERIES_BLOCKS = 4
 """So many blocks in a row that read like asks are a list of them: an exam, a style guide."""
 _MAX_LINES = 64
@@ -261,9 +263,13 @@ def _end(texts: Sequence[str], *, forward: bool) -> _End:
     if blocks[0].material:
         return _edge(texts, blocks[0], forward=forward)
     run = blocks[:-1] if blocks[-1].material else blocks
-    for block in run:
+    strong: list[int] = []
+    for i, block in enumerate(run):
         block.strong = block.labelled or looks_like_ask(texts[block.text][block.start : block.end])
-    strong = [i for i, block in enumerate(run) if block.strong]
+        if block.strong:
+            strong.append(i)
+        elif i - (strong[-1] if strong else -1) >= _WEAK_MAX_BLOCKS:
+            break
     first = run[0]
     weak = [first] if first.apart or len(first) <= _WEAK_MAX_CHARS else []
     if not strong:

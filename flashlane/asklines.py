@@ -5,6 +5,7 @@ Pure; each line is read once from its beginning, and no more than its first clau
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from flashlane import askwords as words
@@ -16,6 +17,13 @@ _CJK = "\u1100"
 """Scripts from here on are written without spaces, or with endings that matter more."""
 _ENDS = ".。!！…~"
 _BARE = str.maketrans("áéíóú", "aeiou")
+_CLITIC_ENDS = frozenset(word[-1] for word in words.CLITICS)
+_APART = str.maketrans(',.;:!?…()"“”„«»', " " * 15)
+_TELLING = words.POLITE | {phrase.split()[0] for phrase in words.SAID_TO}
+"""Words without which nothing that is said to somebody stands in a text."""
+_STOP = re.compile("[.!:;] ")
+_STOP_OR_COMMA = re.compile("[.!:;,] ")
+_STOP_WITHIN_CHARS = 240
 _CLAUSES_READ = 6
 _CLAUSE_CHARS = 40
 _PROSE_CHARS = 60
@@ -48,9 +56,10 @@ def looks_like_ask(text: str) -> bool:
         return True
     if len(folded) > _SAID_TO_CHARS:
         return False
-    return not words.POLITE.isdisjoint(folded.replace(",", " ").rstrip(_ENDS).split()) or any(
-        phrase in folded for phrase in words.SAID_TO
-    )
+    said = folded.translate(_APART).split()
+    if _TELLING.isdisjoint(said):
+        return False
+    return not words.POLITE.isdisjoint(said) or any(map(folded.__contains__, words.SAID_TO))
 
 
 def _line_asks(line: str) -> bool:
@@ -77,7 +86,7 @@ def _line_asks(line: str) -> bool:
 def _starts_ask(line: str) -> bool:
     """Whether one of a line's first clauses begins with an order, or the line with a question."""
     ends = line[-1:] in ".。"
-    prose = ends and len(line) > _PROSE_CHARS
+    may_question = not (ends and len(line) > _PROSE_CHARS)
     at = 0
     for _ in range(_CLAUSES_READ):
         rest = line[at : at + _CLAUSE_CHARS].lstrip(_DECOR).replace("’", "'")
@@ -88,19 +97,16 @@ def _starts_ask(line: str) -> bool:
             word = word.rstrip(",.:;!")
         if _orders(word) or rest.startswith(words.PHRASES):
             return True
-        asked = word.split("'")[0] in words.INTERROGATIVES or (
-            word in words.PREPOSITIONS and following.split(" ", 1)[0] in words.INTERROGATIVES
-        )
-        if asked and not (prose if at == 0 else ends):
+        if may_question and (
+            word.split("'")[0] in words.INTERROGATIVES
+            or (word in words.PREPOSITIONS and following.split(" ", 1)[0] in words.INTERROGATIVES)
+        ):
             return True
-        comma = line.find(", ", at, at + 2 * _CLAUSE_CHARS)
-        if ends and word not in words.PREPOSITIONS:
-            comma = -1
-        stops = [p for p in (line.find(s, at) for s in (". ", "! ", ": ", "; ")) if p >= 0]
-        next_at = comma if comma >= 0 else min(stops, default=-1)
-        if next_at < 0:
+        stops = _STOP if ends and word not in words.PREPOSITIONS else _STOP_OR_COMMA
+        stop = stops.search(line, at, at + _STOP_WITHIN_CHARS)
+        if stop is None:
             break
-        at = next_at + 2
+        at, may_question = stop.end(), not ends
     return line.rstrip(".!").rsplit(" ", 1)[-1] in words.LAST_WORDS
 
 
@@ -111,6 +117,8 @@ def _orders(word: str) -> bool:
     stem, _, pronoun = word.partition("-")
     if pronoun:
         return stem in words.IMPERATIVES
+    if word[-1:] not in _CLITIC_ENDS:
+        return False
     for size in (2, 3, 4):
         if word[-size:] in words.CLITICS and word[:-size].translate(_BARE) in words.IMPERATIVES:
             return True

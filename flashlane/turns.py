@@ -20,6 +20,9 @@ _TEXT_PARTS = frozenset(
         *("refusal", "tool_use", "thinking", "redacted_thinking"),
     }
 )
+_FILES = ("input_image", "input_file", "input_audio")
+_MANY_ITEMS = 32
+_MAX_TURN_ROWS = 256
 _ROLES = {"developer": "system", "function": "tool"}
 
 
@@ -50,6 +53,9 @@ class Rows:
     wheres: list[str] = field(default_factory=list)
     media: bool = False
     """Something in the body is no text, or is nested too deep to be read."""
+    joined: str | None = None
+    """All texts in one, where that was made on the way."""
+    _systems: list[int] | None = None
 
     def role(self, row: int) -> str:
         role = self.roles[row]
@@ -64,16 +70,18 @@ class Rows:
 
     def systems(self) -> list[int]:
         """The rows of the system prompt and of messages in its name."""
-        found: list[int] = []
-        for name in ("system", "developer"):
-            at = -1
-            for _ in range(self.roles.count(name)):
-                at = self.roles.index(name, at + 1)
-                found.append(at)
-        return sorted(found)
+        if self._systems is None:
+            self._systems = []
+            for name in ("system", "developer"):
+                at = -1
+                for _ in range(self.roles.count(name)):
+                    at = self.roles.index(name, at + 1)
+                    self._systems.append(at)
+            self._systems.sort()
+        return self._systems
 
     def user_turns(self) -> Iterator[range]:
-        """Runs of a user's rows with nobody else's between, newest first."""
+        """Runs of a user's rows with nobody else's between, newest first; long ones in several."""
         backwards = self.roles[::-1]
         size, at = len(backwards), 0
         while True:
@@ -81,8 +89,8 @@ class Rows:
                 first = backwards.index("user", at)
             except ValueError:
                 return
-            at = first + 1
-            while at < size and backwards[at] == "user":
+            at, end = first + 1, min(size, first + _MAX_TURN_ROWS)
+            while at < end and backwards[at] == "user":
                 at += 1
             yield range(size - at, size - first)
 
@@ -111,40 +119,38 @@ class Rows:
             for i, part in enumerate(content):
                 if isinstance(part, str):
                     self.add(part, role, f"{where}.content[{i}]")
-                elif isinstance(part, dict):
-                    self._add_part(part, role, f"{where}.content[{i}]", depth)
-                else:
+                    continue
+                kind = part.get("type") if isinstance(part, dict) else None
+                if kind == "tool_result":
+                    inner = f"{where}.content[{i}]"
+                    self.add_content(part.get("content"), "tool", inner, depth + 1)
+                    continue
+                if not (isinstance(kind, str) and kind in _TEXT_PARTS):
                     self.media = True
+                text = part.get("text") if isinstance(part, dict) else None
+                if isinstance(text, str):
+                    self.add(text, role, f"{where}.content[{i}]")
         elif content is not None:
-            self.media = True
-
-    def _add_part(self, part: dict[str, Any], role: str, where: str, depth: int) -> None:
-        kind, text = part.get("type"), part.get("text")
-        if kind == "tool_result":
-            self.add_content(part.get("content"), "tool", where, depth + 1)
-            return
-        if isinstance(text, str):
-            self.add(text, role, where)
-        if not (isinstance(kind, str) and kind in _TEXT_PARTS):
             self.media = True
 
 
 class Spans(Sequence[Span]):
     """Spans of a body, made when they are first looked at."""
 
-    def __init__(self, parts: Sequence[Span | tuple[Rows, range]]) -> None:
-        self._parts = parts
+    def __init__(self, rows: Rows, parts: Sequence[tuple[range, slice]]) -> None:
+        """`parts` are runs of rows, and the slice of each of their texts that counts."""
+        self._rows, self._parts = rows, parts
         self._spans: tuple[Span, ...] | None = None
 
     def _made(self) -> tuple[Span, ...]:
         if self._spans is None:
             spans: list[Span] = []
-            for part in self._parts:
-                if isinstance(part, Span):
-                    spans.append(part)
-                else:
-                    spans += map(part[0].span, part[1])
-            self._spans, self._parts = tuple(spans), ()
+            for run, cut in self._parts:
+                for row in run:
+                    text = self._rows.texts[row][cut]
+                    if text and not text.isspace():
+                        spans.append(Span(text, self._rows.role(row), self._rows.where(row)))
+            self._spans = tuple(spans)
         return self._spans
 
     def __len__(self) -> int:
@@ -202,28 +208,35 @@ def read_rows(body: Mapping[str, Any], kind: Kind) -> Rows:
 
 
 def _read_items(rows: Rows, items: list[Any]) -> None:
-    try:
-        texts = [item["content"] for item in items]
-        "".join(texts)  # a TypeError where one of them is no text
-        roles = [item["role"] for item in items]
-    except (KeyError, TypeError, IndexError):
-        for i, item in enumerate(items):
-            _read_item(rows, item, f"{rows.key}[{i}]")
-    else:
-        rows.texts += texts
-        rows.roles += roles
+    if len(items) >= _MANY_ITEMS:
+        try:
+            texts = [item["content"] for item in items]
+            joined = "".join(texts)  # a TypeError where one of them is no text
+            roles = [item["role"] for item in items]
+        except (KeyError, TypeError, IndexError):
+            pass
+        else:
+            rows.joined = "".join([*rows.texts, joined]) if rows.texts else joined
+            rows.texts = rows.texts + texts if rows.texts else texts
+            rows.roles = rows.roles + roles if rows.roles else roles
+            return
+    for i, item in enumerate(items):
+        _read_item(rows, item, f"{rows.key}[{i}]")
 
 
 def _read_item(rows: Rows, item: object, where: str) -> None:
     if not isinstance(item, dict):
         rows.media = True
         return
-    role, kind = item.get("role"), item.get("type")
+    role, content = item.get("role"), item.get("content")
     if not isinstance(role, str) or not role:
+        kind = item.get("type")
         role = kind if isinstance(kind, str) and kind not in ("", "message") else "user"
-    if role.endswith("_output"):
-        rows.add_content(item.get("output"), "tool", where)
+        if role.endswith("_output"):
+            role, content = "tool", item.get("output")
+        elif role in _FILES:
+            rows.media = True
+    if isinstance(content, str):
+        rows.add(content, role, where)
     else:
-        rows.add_content(item.get("content"), role, where)
-    if role in ("input_image", "input_file", "input_audio"):
-        rows.media = True
+        rows.add_content(content, role, where)
