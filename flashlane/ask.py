@@ -37,16 +37,16 @@ _ASIDE_CHARS = 80
 _MARK_MAX_CHARS = 240
 _SENTENCES_CHARS = 400
 _MIDDLE_BLOCK_CHARS = 400
-_MIDDLE_WORK = 2400
-_MIDDLE_MAX_LOOKS = 48
+_MIDDLE_WORK = 1500
+_MIDDLE_MAX_LOOKS = 16
 _MIDDLE_MAX_ASKS = 2
 _PEEK_CHARS = 4096
 _SHAPE_CHARS = 24
 _MAX_PIECES = 32
 _QUESTION = "?？؟"
 _STOPS = ".。!！?？؟:："
-_FENCES = ("```", "~~~", '"""', "'''")
-_MARK_STARTS = "`~<-=*_\"'[ \r"
+_MARK_STARTS = "`~<>|{}-=*_\"'["
+_MARK_BETWEEN_STARTS = "`~<-=*_\"'["
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class _End:
     """`run` is not one of a series of questions or orders: those are the text's own."""
 
 
-def find_ask(texts: Sequence[str]) -> tuple[Piece, ...]:
+def find_ask(texts: Sequence[str], *, ends_only: bool = False) -> tuple[Piece, ...]:
     """The ask in one turn of a user, whose content parts are `texts`; in reading order.
 
-    Empty where all of it looks like material.
+    Empty where all of it looks like material. `ends_only` leaves out the search between the ends.
     """
     total = sum(map(len, texts))
     if total <= ALL_ASK_CHARS and len(texts) <= _MAX_PIECES:
@@ -109,7 +109,7 @@ def find_ask(texts: Sequence[str]) -> tuple[Piece, ...]:
     if not (head.sure or tail.sure):
         for block in found:
             block.strong = False
-        found += _middle(texts)
+        found += [] if ends_only else _middle(texts)
         if total <= _UNDECIDED_CHARS and not any(block.strong for block in found):
             return _whole(texts[:_MAX_PIECES])
     return _pieces(texts, found)
@@ -210,16 +210,13 @@ def _blocks(text: str, index: int, *, forward: bool) -> Iterator[_Block]:
             if block is None:
                 block = _Block(index, start, end, labelled=labelled)
             block.start, block.end = min(block.start, start), max(block.end, end)
-            if not whole or len(block) > _LINE_MAX_CHARS:
+            if not whole or len(block) > ALL_ASK_CHARS:
                 block.material = True
                 yield block
                 return
             continue
         if block is not None:
-            block.material = len(block) > ALL_ASK_CHARS
             yield block
-            if block.material:
-                return
             last, block = block, None
         if last is not None and mark != "blank":
             last.apart = True
@@ -228,24 +225,25 @@ def _blocks(text: str, index: int, *, forward: bool) -> Iterator[_Block]:
             return
         labelled = mark == "ask" if mark != "blank" else labelled
     if block is not None:
-        block.material = len(block) > ALL_ASK_CHARS
         yield block
 
 
 def _mark(line: str) -> str:
     """What a line stands for besides words: "rule", "ask" (a tag around one), "material", ""."""
     first = line[0]
-    if first not in "`~<>-=*_\"'[|{}" or len(line) > _MARK_MAX_CHARS:
+    if first not in _MARK_STARTS or len(line) > _MARK_MAX_CHARS:
         return ""
-    if line.startswith(("```", "~~~", '"""', "'''", ">", "|", "<<<", ">>>", "{", "}")):
+    if first in ">|{}":
         return "material"
-    if line.startswith("<|") or (len(line) >= 3 and not line.strip(first) and first in "-=*_"):
-        return "rule"
-    if line.startswith("-----"):
-        return "rule"
     closes = {"<": ">", "[": "]"}.get(first)
-    if closes is None or not line.endswith(closes):
-        return ""
+    if closes is None:
+        if line[1:3] != first * 2:
+            return ""
+        if first in "-=*_":
+            return "" if line.strip(first) and line[3:5] != "--" else "rule"
+        return "material"
+    if line[-1] != closes:
+        return {"<|": "rule", "<<": "material"}.get(line[:2], "")
     name = line[1:-1]
     if closes in name or not name or (first == "[" and " " in name):
         return ""  # text between two tags on one line, or a remark in brackets
@@ -334,15 +332,19 @@ def _edge(texts: Sequence[str], block: _Block, *, forward: bool) -> _End:
         low, high = (at + 1, high) if forward else (low, at)
     if not lines:
         return _sentences(text, block, forward=forward)
+    first, asks = lines[0], 0
     for line in lines:
         line.strong = looks_like_ask(text[line.start : line.end])
-    first = lines[0]
-    asks = next((i for i, line in enumerate(lines) if not line.strong), len(lines))
+        if not line.strong:
+            break
+        asks += 1
     if not asks:
         alike = len(lines) > 1 and _alike(text, first, lines[1])
         short = len(first) <= _WEAK_MAX_CHARS and not alike
         return _End([], [first] if short else [])
-    listed = any(line.strong for line in lines[asks:]) or asks > _SERIES_BLOCKS
+    listed = asks > _SERIES_BLOCKS or any(
+        looks_like_ask(text[line.start : line.end]) for line in lines[asks + 1 :]
+    )
     return _End(lines[: 1 if listed else asks], [], sure=not listed)
 
 
@@ -421,7 +423,7 @@ def _between(text: str, index: int, work: int) -> list[_Block]:
         mark = "" if end > at else "blank"
         if 0 < end - at <= _MARK_MAX_CHARS:
             work -= 2
-            if text[at] in _MARK_STARTS:
+            if text[at] in _MARK_BETWEEN_STARTS:
                 mark, inside = _mark_between(text[at:end].strip(), inside)
         if not mark and end < size:
             start = at if start < 0 else start
@@ -461,11 +463,12 @@ def _mark_between(line: str, inside: str) -> tuple[str, str]:
     """A line's mark ("blank", "apart" or "") and the fence or tag that it leaves open."""
     if not line:
         return "blank", inside
-    for fence in _FENCES:
-        if line.startswith(fence):
-            return "apart", "" if inside == fence else inside or fence
     mark = _mark(line)
-    if mark == "material" and line[0] in "<[":
-        closing = line.startswith(("</", "[/"))
-        return "apart", "" if closing else inside or "tag"
-    return ("apart" if mark in ("rule", "ask") else ""), inside
+    if not mark:
+        return "", inside
+    if mark == "material":
+        if line[0] in "<[":
+            return "apart", "" if line.startswith(("</", "[/")) else inside or "tag"
+        fence = line[:3]
+        return "apart", "" if inside == fence else inside or fence
+    return "apart", inside

@@ -151,7 +151,7 @@ def _asks(rows: Rows) -> dict[int, list[Piece]]:
     """
     found: dict[int, list[Piece]] = {}
     for read, turn in enumerate(rows.user_turns()):
-        pieces = find_ask(rows.texts[turn.start : turn.stop])
+        pieces = find_ask(rows.texts[turn.start : turn.stop], ends_only=read > 0)
         strong = any(piece.strong for piece in pieces)
         if strong or read == 0:
             for piece in pieces:
