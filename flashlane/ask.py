@@ -10,31 +10,32 @@ the text, that in the middle is one pass over line ends with a fixed limit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from flashlane import askwords as words
-from flashlane.asklines import leans_back, looks_like_ask
+from flashlane.askblocks import (
+    ALL_ASK_CHARS,
+    LINE_MAX_CHARS,
+    MARK_MAX_CHARS,
+    MAX_PIECES,
+    RUN_MAX_CHARS,
+    Block,
+    ends,
+    mark_of,
+    tagged,
+)
+from flashlane.asklines import looks_like_ask
 
-__all__ = ["Piece", "find_ask", "leans_back"]
-
-ALL_ASK_CHARS = 600
-"""A turn no longer than this is all ask; so is a block of a longer one that looks like one."""
 _UNDECIDED_CHARS = 1200
 """A turn no longer than this in which no ask stands out is all ask."""
-_RUN_MAX_CHARS = 2000
-_RUN_MAX_BLOCKS = 8
 _WEAK_MAX_BLOCKS = 2
 """An ask does not go on behind so many blocks in a row that read like none."""
 _SERIES_BLOCKS = 4
 """So many blocks in a row that read like asks are a list of them: an exam, a style guide."""
-_MAX_LINES = 64
-_LINE_MAX_CHARS = 1200
 _EDGE_MAX_LINES = 8
 _WEAK_MAX_CHARS = 300
 _ASIDE_CHARS = 80
-_MARK_MAX_CHARS = 240
 _SENTENCES_CHARS = 400
 _MIDDLE_BLOCK_CHARS = 400
 _MIDDLE_WORK = 1500
@@ -42,10 +43,8 @@ _MIDDLE_MAX_LOOKS = 16
 _MIDDLE_MAX_ASKS = 2
 _PEEK_CHARS = 4096
 _SHAPE_CHARS = 24
-_MAX_PIECES = 32
 _QUESTION = "?？؟"
 _STOPS = ".。!！?？؟:："
-_MARK_STARTS = "`~<>|{}-=*_\"'["
 _MARK_BETWEEN_STARTS = "`~<-=*_\"'["
 
 
@@ -64,28 +63,12 @@ class Piece:
 
 
 @dataclass
-class _Block:
-    text: int
-    start: int
-    end: int
-    material: bool = False
-    """Too long, or fenced, tagged or quoted: no ask goes on beyond it."""
-    apart: bool = False
-    """A rule, fence, tag or the end of a content part stands between it and the inner text."""
-    labelled: bool = False
-    strong: bool = False
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-
-@dataclass
 class _End:
     """What one end of a turn says."""
 
-    run: list[_Block]
+    run: list[Block]
     """Blocks that read like an ask, or stand outside of one that does."""
-    weak: list[_Block]
+    weak: list[Block]
     """The outermost block, line or sentence, where only its place speaks for it."""
     sure: bool = False
     """`run` is not one of a series of questions or orders: those are the text's own."""
@@ -97,7 +80,7 @@ def find_ask(texts: Sequence[str], *, ends_only: bool = False) -> tuple[Piece, .
     Empty where all of it looks like material. `ends_only` leaves out the search between the ends.
     """
     total = sum(map(len, texts))
-    if total <= ALL_ASK_CHARS and len(texts) <= _MAX_PIECES:
+    if total <= ALL_ASK_CHARS and len(texts) <= MAX_PIECES:
         return _whole(texts)
     head = _end(texts, forward=True)
     tail = _end(texts, forward=False)
@@ -111,11 +94,11 @@ def find_ask(texts: Sequence[str], *, ends_only: bool = False) -> tuple[Piece, .
             block.strong = False
         found += [] if ends_only else _middle(texts)
         if total <= _UNDECIDED_CHARS and not any(block.strong for block in found):
-            return _whole(texts[:_MAX_PIECES])
+            return _whole(texts[:MAX_PIECES])
     return _pieces(texts, found)
 
 
-def _kept(texts: Sequence[str], block: _Block, other: _End) -> bool:
+def _kept(texts: Sequence[str], block: Block, other: _End) -> bool:
     """Whether a weak block is ask although the other end reads like one."""
     if not other.sure or block.apart:
         return True
@@ -129,17 +112,20 @@ def _terse(text: str) -> bool:
 
 
 def _whole(texts: Sequence[str]) -> tuple[Piece, ...]:
+    """All of a short turn but for parts that are blank, or wrapped whole in a tag of material."""
     return tuple(
-        Piece(i, 0, len(text), True) for i, text in enumerate(texts) if text and not text.isspace()
+        Piece(i, 0, len(text), True)
+        for i, text in enumerate(texts)
+        if text and not text.isspace() and not tagged(text)
     )
 
 
-def _pieces(texts: Sequence[str], found: list[_Block]) -> tuple[Piece, ...]:
+def _pieces(texts: Sequence[str], found: list[Block]) -> tuple[Piece, ...]:
     """Blocks as pieces in reading order; with nothing but white space between them, as one."""
     pieces: list[Piece] = []
     for block in sorted(found, key=lambda block: (block.text, block.start)):
         last = pieces[-1] if pieces else None
-        if last and last.text == block.text and block.start <= last.end + _MARK_MAX_CHARS:
+        if last and last.text == block.text and block.start <= last.end + MARK_MAX_CHARS:
             between = texts[block.text][last.end : block.start]
             if block.start <= last.end or not between.strip():
                 end = max(last.end, block.end)
@@ -149,125 +135,25 @@ def _pieces(texts: Sequence[str], found: list[_Block]) -> tuple[Piece, ...]:
     return tuple(pieces)
 
 
-# Blocks at an end -------------------------------------------------------------------------
-
-
-def _ends(texts: Sequence[str], *, forward: bool) -> list[_Block]:
-    """The outermost blocks, outermost first; the last may be `material`, and then ends them."""
-    blocks: list[_Block] = []
-    chars = 0
-    order = range(len(texts)) if forward else range(len(texts) - 1, -1, -1)
-    for seen, i in enumerate(order):
-        if seen >= _MAX_PIECES:
-            break
-        for block in _blocks(texts[i], i, forward=forward):
-            blocks.append(block)
-            chars += len(block)
-            if block.material or len(blocks) > _RUN_MAX_BLOCKS or chars > _RUN_MAX_CHARS:
-                return blocks
-        if blocks:
-            blocks[-1].apart = True
-    return blocks
-
-
-def _lines(text: str, *, forward: bool) -> Iterator[tuple[int, int, bool]]:
-    """(start, end, whole) of at most `_MAX_LINES` lines, from one end inwards.
-
-    `whole` is False for a line too long to be looked at, which is the last one given.
-    """
-    size = len(text)
-    if forward:
-        at = 0
-        for _ in range(_MAX_LINES):
-            end = text.find("\n", at, at + _LINE_MAX_CHARS + 1)
-            if end < 0:
-                end = min(size, at + _LINE_MAX_CHARS)
-                yield at, end, end == size
-                return
-            yield at, end, True
-            at = end + 1
-    else:
-        at = size
-        for _ in range(_MAX_LINES):
-            start = text.rfind("\n", max(0, at - _LINE_MAX_CHARS - 1), at) + 1
-            if start == 0:
-                start = max(0, at - _LINE_MAX_CHARS)
-                yield start, at, start == 0
-                return
-            yield start, at, True
-            at = start - 1
-    yield (at, at, False)
-
-
-def _blocks(text: str, index: int, *, forward: bool) -> Iterator[_Block]:
-    block: _Block | None = None
-    last: _Block | None = None
-    labelled = False
-    for start, end, whole in _lines(text, forward=forward):
-        line = text[start:end].strip() if whole else ""
-        mark = (_mark(line) if line else "blank") if whole else ""
-        if not mark:
-            if block is None:
-                block = _Block(index, start, end, labelled=labelled)
-            block.start, block.end = min(block.start, start), max(block.end, end)
-            if not whole or len(block) > ALL_ASK_CHARS:
-                block.material = True
-                yield block
-                return
-            continue
-        if block is not None:
-            yield block
-            last, block = block, None
-        if last is not None and mark != "blank":
-            last.apart = True
-        if mark == "material":
-            yield _Block(index, start, start, material=True)
-            return
-        labelled = mark == "ask" if mark != "blank" else labelled
-    if block is not None:
-        yield block
-
-
-def _mark(line: str) -> str:
-    """What a line stands for besides words: "rule", "ask" (a tag around one), "material", ""."""
-    first = line[0]
-    if first not in _MARK_STARTS or len(line) > _MARK_MAX_CHARS:
-        return ""
-    if first in ">|{}":
-        return "material"
-    closes = {"<": ">", "[": "]"}.get(first)
-    if closes is None:
-        if line[1:3] != first * 2:
-            return ""
-        if first in "-=*_":
-            return "" if line.strip(first) and line[3:5] != "--" else "rule"
-        return "material"
-    if line[-1] != closes:
-        return {"<|": "rule", "<<": "material"}.get(line[:2], "")
-    name = line[1:-1]
-    if closes in name or not name or (first == "[" and " " in name):
-        return ""  # text between two tags on one line, or a remark in brackets
-    folded = name.casefold()
-    return "ask" if any(word in folded for word in words.TAG_WORDS) else "material"
-
-
 # What an end says -------------------------------------------------------------------------
 
 
 def _end(texts: Sequence[str], *, forward: bool) -> _End:
-    blocks = _ends(texts, forward=forward)
-    if not blocks:
-        return _End([], [])
-    if blocks[0].material:
-        return _edge(texts, blocks[0], forward=forward)
-    run = blocks[:-1] if blocks[-1].material else blocks
+    run: list[Block] = []
     strong: list[int] = []
-    for i, block in enumerate(run):
+    for i, block in enumerate(ends(texts, forward=forward)):
+        if block.material:
+            if not run:
+                return _edge(texts, block, forward=forward)
+            break
+        run.append(block)
         block.strong = block.labelled or looks_like_ask(texts[block.text][block.start : block.end])
         if block.strong:
             strong.append(i)
         elif i - (strong[-1] if strong else -1) >= _WEAK_MAX_BLOCKS:
             break
+    if not run:
+        return _End([], [])
     first = run[0]
     weak = [first] if first.apart or len(first) <= _WEAK_MAX_CHARS else []
     if not strong:
@@ -287,21 +173,21 @@ def _end(texts: Sequence[str], *, forward: bool) -> _End:
 
 
 def _upto(
-    texts: Sequence[str], run: list[_Block], strong: list[int], *, forward: bool
-) -> list[_Block]:
+    texts: Sequence[str], run: list[Block], strong: list[int], *, forward: bool
+) -> list[Block]:
     """The blocks of an ask, from the outermost to the innermost that reads like one."""
     if len(strong) >= _SERIES_BLOCKS:
         return run[: strong[0] + 1]
     upto = strong[-1]
     while upto > strong[0] and (
         _goes_on(texts, run[upto], forward=forward)
-        or sum(map(len, run[: upto + 1])) > _RUN_MAX_CHARS
+        or sum(map(len, run[: upto + 1])) > RUN_MAX_CHARS
     ):
         upto = strong[strong.index(upto) - 1]
     return run[: upto + 1]
 
 
-def _goes_on(texts: Sequence[str], block: _Block, *, forward: bool) -> bool:
+def _goes_on(texts: Sequence[str], block: Block, *, forward: bool) -> bool:
     """Whether a question is one of several of a text: there is another one further in."""
     text = texts[block.text]
     if block.labelled or text[block.end - 1 : block.end] not in tuple(_QUESTION):
@@ -314,12 +200,12 @@ def _goes_on(texts: Sequence[str], block: _Block, *, forward: bool) -> bool:
     return any(text.find(f"{mark}\n", low, high) >= 0 for mark in _QUESTION)
 
 
-def _edge(texts: Sequence[str], block: _Block, *, forward: bool) -> _End:
+def _edge(texts: Sequence[str], block: Block, *, forward: bool) -> _End:
     """What the outermost lines of a long block say, or the sentences of a long line."""
     text = texts[block.text]
     if len(block) == 0:
         return _End([], [])
-    lines: list[_Block] = []
+    lines: list[Block] = []
     low, high = block.start, block.end
     while len(lines) <= _EDGE_MAX_LINES:
         at = text.find("\n", low, high) if forward else text.rfind("\n", low, high)
@@ -328,7 +214,7 @@ def _edge(texts: Sequence[str], block: _Block, *, forward: bool) -> _End:
         start, end = (low, at) if forward else (at + 1, high)
         if end - start > ALL_ASK_CHARS:
             break
-        lines.append(_Block(block.text, start, end))
+        lines.append(Block(block.text, start, end))
         low, high = (at + 1, high) if forward else (low, at)
     if not lines:
         return _sentences(text, block, forward=forward)
@@ -348,7 +234,7 @@ def _edge(texts: Sequence[str], block: _Block, *, forward: bool) -> _End:
     return _End(lines[: 1 if listed else asks], [], sure=not listed)
 
 
-def _alike(text: str, one: _Block, other: _Block) -> bool:
+def _alike(text: str, one: Block, other: Block) -> bool:
     """Whether two lines are entries of a log, a table or a program: built alike, not of words."""
     first = text[one.start : one.start + _SHAPE_CHARS]
     if first[:1].isspace() or first[:1] in "{}<|":
@@ -363,18 +249,18 @@ def _shape(line: str) -> str:
     return "".join([s for i, s in enumerate(signs) if i == 0 or s != signs[i - 1]])[:6]
 
 
-def _sentences(text: str, block: _Block, *, forward: bool) -> _End:
+def _sentences(text: str, block: Block, *, forward: bool) -> _End:
     """What the outermost two sentences of a long line say."""
     low, high = block.start, block.end
     if forward:
         high = min(high, low + _SENTENCES_CHARS)
         cuts = [0, *_sentence_ends(text[low:high])[:2]]
     else:
-        high = low + len(text[low:high].rstrip()) if high - low <= _LINE_MAX_CHARS else high
+        high = low + len(text[low:high].rstrip()) if high - low <= LINE_MAX_CHARS else high
         low = max(low, high - _SENTENCES_CHARS)
         window = text[low:high]
         cuts = [*[end for end in _sentence_ends(window) if end < len(window)][-2:], len(window)]
-    sentences = [_Block(block.text, low + a, low + b) for a, b in pairwise(cuts)]
+    sentences = [Block(block.text, low + a, low + b) for a, b in pairwise(cuts)]
     for sentence in sentences:
         sentence.strong = looks_like_ask(text[sentence.start : sentence.end])
     outwards = sentences if forward else sentences[::-1]
@@ -393,25 +279,25 @@ def _sentence_ends(window: str) -> list[int]:
 # The middle -------------------------------------------------------------------------------
 
 
-def _middle(texts: Sequence[str]) -> list[_Block]:
+def _middle(texts: Sequence[str]) -> list[Block]:
     """Asks between material: short blocks with a mark or a much longer block on both sides."""
     if len(texts) > 2:
         parts = [
-            _Block(i, 0, len(text), apart=True, strong=True)
-            for i, text in enumerate(texts[1 : _MAX_PIECES - 1], 1)
+            Block(i, 0, len(text), apart=True, strong=True)
+            for i, text in enumerate(texts[1 : MAX_PIECES - 1], 1)
             if 0 < len(text) <= ALL_ASK_CHARS and looks_like_ask(text)
         ]
         return parts if len(parts) <= _MIDDLE_MAX_ASKS else []
-    found: list[_Block] = []
+    found: list[Block] = []
     for i, text in enumerate(texts):
         found += _between(text, i, _MIDDLE_WORK // len(texts))
     return found if len(found) <= _MIDDLE_MAX_ASKS else []
 
 
-def _between(text: str, index: int, work: int) -> list[_Block]:
+def _between(text: str, index: int, work: int) -> list[Block]:
     """Blocks that ask, set apart on both sides, in as many lines as `work` allows for."""
-    found: list[_Block] = []
-    waiting: _Block | None = None
+    found: list[Block] = []
+    waiting: Block | None = None
     before, start, at, looks = 0, -1, 0, 0
     inside = ""
     size, find = len(text), text.find
@@ -421,7 +307,7 @@ def _between(text: str, index: int, work: int) -> list[_Block]:
             end = size
         work -= 1
         mark = "" if end > at else "blank"
-        if 0 < end - at <= _MARK_MAX_CHARS:
+        if 0 < end - at <= MARK_MAX_CHARS:
             work -= 2
             if text[at] in _MARK_BETWEEN_STARTS:
                 mark, inside = _mark_between(text[at:end].strip(), inside)
@@ -443,7 +329,7 @@ def _between(text: str, index: int, work: int) -> list[_Block]:
                         return []
                     asks = looks_like_ask(text[start:stop])
                     if asks or (before < 0 and mark == "apart"):
-                        waiting = _Block(index, start, stop, strong=asks and before < 0)
+                        waiting = Block(index, start, stop, strong=asks and before < 0)
                 before, start = length, -1
             if mark == "apart":
                 if waiting is not None:
@@ -454,7 +340,7 @@ def _between(text: str, index: int, work: int) -> list[_Block]:
     return found
 
 
-def _far(block: _Block) -> int:
+def _far(block: Block) -> int:
     """How long a neighbour must be for a block to stand out beside it, in characters."""
     return max(200, 3 * len(block))
 
@@ -463,7 +349,7 @@ def _mark_between(line: str, inside: str) -> tuple[str, str]:
     """A line's mark ("blank", "apart" or "") and the fence or tag that it leaves open."""
     if not line:
         return "blank", inside
-    mark = _mark(line)
+    mark = mark_of(line)
     if not mark:
         return "", inside
     if mark == "material":

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from flashlane.ask import Piece, find_ask, leans_back
+from flashlane.ask import Piece, find_ask
+from flashlane.asklines import leans_back
 from flashlane.controls import (
     LANE_ALIASES,
     LANES,
@@ -45,7 +46,7 @@ _COUNTED_CHARS = 65_536
 _SAMPLES = 32
 _SAMPLE_CHARS = 1024
 _APART_ROWS = 64
-_MAX_TURNS_READ = 8
+_MAX_TURNS_READ = 5
 """How many of a user's turns are read for an ask while the newest has none of its own."""
 _NAMED_CHARS = 4096
 """What of a text goes into the conversation's name, besides its length."""
