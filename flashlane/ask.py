@@ -224,9 +224,9 @@ def _edge(texts: Sequence[str], block: Block, *, forward: bool) -> _End:
         if not line.strong:
             break
         asks += 1
-    if not asks:
-        alike = len(lines) > 1 and _alike(text, first, lines[1])
-        short = len(first) <= _WEAK_MAX_CHARS and not alike
+    alike = len(lines) > 1 and _alike(text, first, lines[1])
+    if alike or not asks:
+        short = len(first) <= _WEAK_MAX_CHARS and (asks or not alike)
         return _End([], [first] if short else [])
     listed = asks > _SERIES_BLOCKS or any(
         looks_like_ask(text[line.start : line.end]) for line in lines[asks + 1 :]

@@ -29,7 +29,8 @@ IMPERATIVES = _words(
     group arrange organise organize tabulate cross-check double-check flag mark trace port
     migrate optimise optimize document transform polish tidy trim expand continue complete fill
     invent imagine dream grade rate predict recommend advise copy pull pick spot sketch tally
-    sum skim weigh roast pitch update delete reorder normalise normalize eli5
+    sum skim weigh roast pitch update delete reorder normalise normalize eli5 use keep avoid
+    include ignore limit skip focus don't
     """
     # German
     """
@@ -42,7 +43,8 @@ IMPERATIVES = _words(
     fülle wandle konvertiere kopiere markiere streiche gruppiere sieh schau lies erzähl erzähle
     erläutere skizziere kommentiere mach mache bau baue setz setze bring bringe nimm hol hole
     bestimme bestätige belege begründe diskutiere entscheide empfiehl überleg überlege
-    transkribiere anonymisiere schwärze glätte verbessere sei seid verrate verrat
+    transkribiere anonymisiere schwärze glätte verbessere sei seid verrate verrat nutze verwende
+    benutze vermeide ignoriere beachte antworte halte
     """
     # French
     """
@@ -58,7 +60,7 @@ IMPERATIVES = _words(
     retrouvez recense recensez dresse dressez fais faites imaginez invente inventez juge jugez
     commente commentez synthétise synthétisez simplifie simplifiez détaille détaillez précise
     précisez confirme confirmez éclaire éclairez reproduis reproduisez faudrait auriez-vous
-    aurais-tu merci
+    aurais-tu merci utilise utilisez évite évitez ignorez réponds répondez garde gardez
     """
     # Spanish
     """
@@ -72,7 +74,7 @@ IMPERATIVES = _words(
     ordene agrupa clasifica clasifique completa rellena rellene confirma detecta señala señale
     menciona relaciona contrapón valora valore opina comenta imagina inventa piensa sintetiza
     sintetice aclara revisa revise arregla implementa simplifica pega anota apunta repasa
-    recuenta
+    recuenta usa evita ignora responde responda incluye mantén
     """
     # Portuguese
     """
@@ -82,7 +84,7 @@ IMPERATIVES = _words(
     aproxime preencha devolve devolva ajuda ajude converta converte substitua remova apague
     acrescente adicione agrupe classifique aponte aponta destaque sintetize avalia crie cria
     elabore monte monta põe ponha pegue separa separe junte conserta conserte refatore gera gere
-    vê ve veja situa queria levante levanta reproduza
+    vê ve veja situa queria levante levanta reproduza evite inclua mantenha
     """
     # Italian
     """
@@ -93,6 +95,7 @@ IMPERATIVES = _words(
     ricopia sostituisci togli aggiungi ordina raggruppa classifica compila converti trasforma
     individua segnala evidenzia rileggi sistema immagina commenta giudica sintetizza chiarisci
     illustra racconta metti crea genera prepara redigi controlla conferma di' dì da' fa' vorrei
+    rispondi includi mantieni
     """
     # Russian
     """
@@ -104,7 +107,7 @@ IMPERATIVES = _words(
     пожалуйста можешь можете помоги помогите приведи приведите выдели выделите сократи сократите
     отредактируй вставь замени удали отсортируй сгруппируй преобразуй придумай придумайте
     прокомментируй расскажи расскажите подведи посмотри определи определите дополни заполни
-    сформулируй посоветуй выбери отметь
+    сформулируй посоветуй выбери отметь используй отвечай ответь ответьте избегай
     """
 )
 INTERROGATIVES = _words(
