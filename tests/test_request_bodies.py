@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -405,3 +406,13 @@ def test_any_json_at_all(body: Any) -> None:
     except RequestError:
         return
     assert isinstance(body, dict)
+
+
+def test_ten_megabytes_are_not_looked_through() -> None:
+    body = {"messages": [user(f"{DOCUMENT * 5000}\n\n{ASK}")]}
+    took_s = []
+    for _ in range(5):
+        start_s = time.thread_time()
+        read_request(body)
+        took_s.append(time.thread_time() - start_s)
+    assert min(took_s) < 0.01
