@@ -78,7 +78,8 @@ class RequestView:
     ask_where: tuple[str, ...] = ()
     """Paths in the body of the texts that `ask` was taken from, in the body's order."""
     conversation: str = ""
-    """A short name for the system prompt and the first user message: the same as a chat grows."""
+    """A short name for the system prompt and the first user message: the same as a chat grows.
+    Empty where the body lacks them: nothing was said, or it goes on from an earlier response."""
 
 
 def estimate_tokens(text: str) -> int:
@@ -140,7 +141,7 @@ def read_request(
         token_prompt=isinstance(prompt, list) and bool(prompt) and not rows.texts,
         max_tokens=_max_tokens(body),
         ask_where=tuple(map(rows.where, asks)),
-        conversation=_conversation(rows, prompt),
+        conversation=_conversation(rows, body, prompt),
     )
 
 
@@ -187,8 +188,10 @@ def _context(rows: Rows, asks: Mapping[int, Sequence[Piece]]) -> Spans:
     return Spans(rows, parts)
 
 
-def _conversation(rows: Rows, prompt: object) -> str:
+def _conversation(rows: Rows, body: Mapping[str, Any], prompt: object) -> str:
     """See `RequestView.conversation`. A text completion has no turns: each prompt is its own."""
+    if body.get("previous_response_id") is not None:
+        return ""  # what came before is not in the body
     first = rows.first_user()
     before = [row for row in rows.systems()[:_NAMED_ROWS] if row < first.start or not first]
     named = [*before, *first[:_NAMED_ROWS]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 Kind = Literal["chat", "completion", "messages", "responses"]
 
@@ -26,8 +26,7 @@ _MAX_TURN_ROWS = 256
 _ROLES = {"developer": "system", "function": "tool"}
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A piece of the request's text. `where` is its path in the body, `messages[2]` for one.
 
     `sure` is False for an ask that was told by its place alone: it may be a title or a closing

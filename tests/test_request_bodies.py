@@ -196,6 +196,7 @@ def test_a_conversation_s_name_is_read_from_a_bounded_head() -> None:
         != read_request({"prompt": [1, 3]}).conversation
     )
     assert read_request({}).conversation == ""
+    assert read_request({"input": "hi", "previous_response_id": "r"}).conversation == ""
 
 
 @pytest.mark.parametrize(
