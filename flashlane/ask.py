@@ -5,14 +5,15 @@ are read in blocks (paragraphs, cut also at rules, fences and tags), from outsid
 no further than a fixed number of characters. The middle is looked at only when the ends say
 nothing, for a short block set apart on both sides, and never where a text holds several such
 blocks: those are an FAQ or an exam, not an ask. Pure; the work at the ends does not grow with
-the text, that in the middle is one pass over line ends with a fixed limit.
+the text, that in the middle is one pass over line ends with fixed limits.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from flashlane.askblocks import (
     ALL_ASK_CHARS,
@@ -38,14 +39,17 @@ _WEAK_MAX_CHARS = 300
 _ASIDE_CHARS = 80
 _SENTENCES_CHARS = 400
 _MIDDLE_BLOCK_CHARS = 400
-_MIDDLE_WORK = 1500
+_MIDDLE_CHARS = 400_000
+_MIDDLE_MAX_CUTS = 300
 _MIDDLE_MAX_LOOKS = 16
 _MIDDLE_MAX_ASKS = 2
 _PEEK_CHARS = 4096
 _SHAPE_CHARS = 24
 _QUESTION = "?？؟"
-_STOPS = ".。!！?？؟:："
-_MARK_BETWEEN_STARTS = "`~<-=*_\"'["
+_STOP = re.compile(r"[.!?؟:](?=\s)|[。！？：]")
+_MARK_BETWEEN_STARTS = "\n\r`~<-=*_\"'["
+_BLANK_OR_MARK = re.compile(rf"\n(?=[{re.escape(_MARK_BETWEEN_STARTS)}])")
+"""Before a line that is blank, or begins like a rule, a fence or a tag."""
 
 
 @dataclass(frozen=True)
@@ -269,11 +273,7 @@ def _sentences(text: str, block: Block, *, forward: bool) -> _End:
 
 
 def _sentence_ends(window: str) -> list[int]:
-    return [
-        i + 1
-        for i, char in enumerate(window)
-        if char in _STOPS and (char > "\u3000" or window[i + 1 : i + 2].isspace())
-    ]
+    return [stop.end() for stop in _STOP.finditer(window)]
 
 
 # The middle -------------------------------------------------------------------------------
@@ -290,53 +290,49 @@ def _middle(texts: Sequence[str]) -> list[Block]:
         return parts if len(parts) <= _MIDDLE_MAX_ASKS else []
     found: list[Block] = []
     for i, text in enumerate(texts):
-        found += _between(text, i, _MIDDLE_WORK // len(texts))
+        found += _between(text, i, _MIDDLE_CHARS // len(texts))
     return found if len(found) <= _MIDDLE_MAX_ASKS else []
 
 
-def _between(text: str, index: int, work: int) -> list[Block]:
-    """Blocks that ask, set apart on both sides, in as many lines as `work` allows for."""
+def _between(text: str, index: int, chars: int) -> list[Block]:
+    """Blocks that ask, set apart on both sides, in the first `chars` of `text`."""
     found: list[Block] = []
     waiting: Block | None = None
-    before, start, at, looks = 0, -1, 0, 0
     inside = ""
-    size, find = len(text), text.find
-    while at <= size and work > 0:
-        end = find("\n", at)
-        if end < 0:
-            end = size
-        work -= 1
-        mark = "" if end > at else "blank"
-        if 0 < end - at <= MARK_MAX_CHARS:
-            work -= 2
-            if text[at] in _MARK_BETWEEN_STARTS:
-                mark, inside = _mark_between(text[at:end].strip(), inside)
-        if not mark and end < size:
-            start = at if start < 0 else start
-        else:
-            if start < 0 and not mark:
-                start = at
-            stop = at - 1 if mark else end
-            if start >= 0:
-                length = stop - start
-                if waiting is not None and (mark == "apart" or length >= _far(waiting)):
+    looks = start = before = 0
+    size = min(len(text), chars)
+    cuts = islice(_BLANK_OR_MARK.finditer(text, 0, size), _MIDDLE_MAX_CUTS)
+    first = [0] if text[:1] in tuple(_MARK_BETWEEN_STARTS) else []
+    for at in [*first, *[cut.end() for cut in cuts], size + 1]:
+        end = at if at > size or text[at : at + 1] == "\n" else text.find("\n", at, size)
+        mark = "blank"
+        if end != at:
+            end = end if end >= 0 else size
+            if end - at > MARK_MAX_CHARS:
+                continue
+            mark, inside = _mark_between(text[at:end].strip(), inside)
+            if not mark:
+                continue
+        length = at - 1 - start
+        if length > 0:
+            if waiting is not None:
+                if mark == "apart" or length >= _far(waiting):
                     found.append(waiting)
                 waiting = None
-                shaped = before < 0 or before >= max(200, 3 * length)
-                if not inside and shaped and 0 < length <= _MIDDLE_BLOCK_CHARS:
-                    looks += 1
-                    if looks > _MIDDLE_MAX_LOOKS:
-                        return []
-                    asks = looks_like_ask(text[start:stop])
-                    if asks or (before < 0 and mark == "apart"):
-                        waiting = Block(index, start, stop, strong=asks and before < 0)
-                before, start = length, -1
-            if mark == "apart":
-                if waiting is not None:
-                    found.append(waiting)
-                waiting = None
-                before = -1
-        at = end + 1
+            far_before = before < 0 or (before >= 200 and before >= 3 * length)
+            if far_before and length <= _MIDDLE_BLOCK_CHARS and not inside:
+                looks += 1
+                if looks > _MIDDLE_MAX_LOOKS:
+                    return []
+                asks = looks_like_ask(text[start : at - 1])
+                if asks or (before < 0 and mark == "apart"):
+                    waiting = Block(index, start, at - 1, strong=asks and before < 0)
+            before = length
+        if mark == "apart":
+            if waiting is not None:
+                found.append(waiting)
+            waiting, before = None, -1
+        start = end + 1
     return found
 
 

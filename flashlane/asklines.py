@@ -29,6 +29,8 @@ _CLAUSE_CHARS = 40
 _PROSE_CHARS = 60
 _SAID_TO_CHARS = 300
 _LINES_READ = 12
+_INDENTS = ("\n    ", "\n\t")
+"""From here on a block is a program's, or says more on its first lines."""
 _LEANING_CHARS = 80
 _LEANING_WORDS = 4
 _LEANING_CJK_CHARS = 6
@@ -52,6 +54,10 @@ def leans_back(texts: Sequence[str]) -> bool:
 def looks_like_ask(text: str) -> bool:
     """Whether a short text asks or orders something, in one of the languages known here."""
     folded = text.casefold()
+    for indent in _INDENTS:
+        at = folded.find(indent)
+        if at >= 0:
+            folded = folded[:at]
     if any(map(_line_asks, folded.split("\n", _LINES_READ)[:_LINES_READ])):
         return True
     if len(folded) > _SAID_TO_CHARS:
