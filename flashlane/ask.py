@@ -11,7 +11,7 @@ the text, that in the middle is one pass over line ends with fixed limits.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
@@ -34,7 +34,7 @@ _WEAK_MAX_BLOCKS = 2
 """An ask does not go on behind so many blocks in a row that read like none."""
 _SERIES_BLOCKS = 4
 """So many blocks in a row that read like asks are a list of them: an exam, a style guide."""
-_EDGE_MAX_LINES = 8
+_EDGE_MAX_LINES = 9
 _WEAK_MAX_CHARS = 300
 _ASIDE_CHARS = 80
 _SENTENCES_CHARS = 400
@@ -209,33 +209,38 @@ def _edge(texts: Sequence[str], block: Block, *, forward: bool) -> _End:
     text = texts[block.text]
     if len(block) == 0:
         return _End([], [])
-    lines: list[Block] = []
+    outer = _outer_lines(text, block, forward=forward)
+    first = next(outer, None)
+    if first is None:
+        return _sentences(text, block, forward=forward)
+    second = next(outer, None)
+    first.strong = looks_like_ask(text[first.start : first.end])
+    if not first.strong and len(first) > _WEAK_MAX_CHARS:
+        return _End([], [])
+    alike = second is not None and _alike(text, first, second)
+    if alike or not first.strong:
+        short = len(first) <= _WEAK_MAX_CHARS and (first.strong or not alike)
+        return _End([], [first] if short else [])
+    lines = [first, *((second,) if second else ()), *outer]
+    for line in lines:
+        line.strong = line.strong or looks_like_ask(text[line.start : line.end])
+    asks = next((i for i, line in enumerate(lines) if not line.strong), len(lines))
+    listed = asks > _SERIES_BLOCKS or any(line.strong for line in lines[asks:])
+    return _End(lines[: 1 if listed else asks], [], sure=not listed)
+
+
+def _outer_lines(text: str, block: Block, *, forward: bool) -> Iterator[Block]:
+    """The outermost lines of a block, but none that reaches to its other end."""
     low, high = block.start, block.end
-    while len(lines) <= _EDGE_MAX_LINES:
+    for _ in range(_EDGE_MAX_LINES):
         at = text.find("\n", low, high) if forward else text.rfind("\n", low, high)
         if at < 0 or at == (low if forward else high - 1):
-            break
+            return
         start, end = (low, at) if forward else (at + 1, high)
         if end - start > ALL_ASK_CHARS:
-            break
-        lines.append(Block(block.text, start, end))
+            return
+        yield Block(block.text, start, end)
         low, high = (at + 1, high) if forward else (low, at)
-    if not lines:
-        return _sentences(text, block, forward=forward)
-    first, asks = lines[0], 0
-    for line in lines:
-        line.strong = looks_like_ask(text[line.start : line.end])
-        if not line.strong:
-            break
-        asks += 1
-    alike = len(lines) > 1 and _alike(text, first, lines[1])
-    if alike or not asks:
-        short = len(first) <= _WEAK_MAX_CHARS and (asks or not alike)
-        return _End([], [first] if short else [])
-    listed = asks > _SERIES_BLOCKS or any(
-        looks_like_ask(text[line.start : line.end]) for line in lines[asks + 1 :]
-    )
-    return _End(lines[: 1 if listed else asks], [], sure=not listed)
 
 
 def _alike(text: str, one: Block, other: Block) -> bool:

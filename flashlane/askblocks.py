@@ -5,8 +5,10 @@ Pure; what is read at an end does not grow with the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from flashlane import askwords as words
 
@@ -15,14 +17,16 @@ ALL_ASK_CHARS = 600
 RUN_MAX_CHARS = 2000
 """How much of a turn's end is read, and how long an ask can be."""
 _RUN_MAX_BLOCKS = 8
-_MAX_LINES = 64
 LINE_MAX_CHARS = 1200
-"""A longer line is not looked at as one."""
+"""No more of a block that is too long is looked at."""
+_READ_CHARS = 3000
 MARK_MAX_CHARS = 240
 """A line that is a rule, a fence or a tag is no longer than this."""
 MAX_PIECES = 32
 """How many content parts are read, from each end."""
 _MARK_STARTS = "`~<>|{}-=*_\"'["
+_SEAM = re.compile(rf"\n(?=[ \t\r\u3000]*[\n{re.escape(_MARK_STARTS)}])")
+"""Before a line that is blank, or begins like a rule, a fence or a tag."""
 
 
 @dataclass
@@ -59,62 +63,60 @@ def ends(texts: Sequence[str], *, forward: bool) -> Iterator[Block]:
             last.apart = True
 
 
-def _lines(text: str, *, forward: bool) -> Iterator[tuple[int, int, bool]]:
-    """(start, end, whole) of at most `_MAX_LINES` lines, from one end inwards.
-
-    `whole` is False for a line too long to be looked at, which is the last one given.
-    """
-    size = len(text)
-    if forward:
-        at = 0
-        for _ in range(_MAX_LINES):
-            end = text.find("\n", at, at + LINE_MAX_CHARS + 1)
-            if end < 0:
-                end = min(size, at + LINE_MAX_CHARS)
-                yield at, end, end == size
-                return
-            yield at, end, True
-            at = end + 1
-    else:
-        at = size
-        for _ in range(_MAX_LINES):
-            start = text.rfind("\n", max(0, at - LINE_MAX_CHARS - 1), at) + 1
-            if start == 0:
-                start = max(0, at - LINE_MAX_CHARS)
-                yield start, at, start == 0
-                return
-            yield start, at, True
-            at = start - 1
-    yield (at, at, False)
-
-
 def _blocks(text: str, index: int, *, forward: bool) -> Iterator[Block]:
-    block: Block | None = None
+    size = len(text)
+    low, high = (0, min(size, _READ_CHARS)) if forward else (max(0, size - _READ_CHARS), size)
     last: Block | None = None
     labelled = False
-    for start, end, whole in _lines(text, forward=forward):
-        line = text[start:end].strip() if whole else ""
-        mark = (mark_of(line) if line else "blank") if whole else ""
+    done = low if forward else high
+    for start in _seams(text, low, high, forward=forward):
+        end = text.find("\n", start, high)
+        end = end if end >= 0 else high
+        line = text[start:end].strip()
+        mark = mark_of(line) if line else "blank"
         if not mark:
-            if block is None:
-                block = Block(index, start, end, labelled=labelled)
-            block.start, block.end = min(block.start, start), max(block.end, end)
-            if not whole or len(block) > ALL_ASK_CHARS:
-                block.material = True
-                yield block
-                return
             continue
-        if block is not None:
-            yield block
-            last, block = block, None
+        one, other = (done, start - 1) if forward else (end + 1, done)
+        done = end + 1 if forward else start - 1
+        if one < other:
+            last = _block(text, Block(index, one, other, labelled=labelled), forward=forward)
+            yield last
+            if last.material:
+                return
         if last is not None and mark != "blank":
             last.apart = True
         if mark == "material":
             yield Block(index, start, start, material=True)
             return
         labelled = mark == "ask" if mark != "blank" else labelled
-    if block is not None:
-        yield block
+    one, other = (done, high) if forward else (low, done)
+    whole = high == size and low == 0
+    if one < other or not whole:
+        block = Block(index, min(one, other), other, not whole, labelled=labelled)
+        yield _block(text, block, forward=forward)
+
+
+def _seams(text: str, low: int, high: int, *, forward: bool) -> Iterable[int]:
+    """Where the lines begin that are blank or may be marks; first and last lines are looked at."""
+    seams = (seam.end() for seam in _SEAM.finditer(text, low, high))
+    first = (low,) if low == 0 else ()
+    last = (text.rfind("\n", low, high) + 1,) if high == len(text) else ()
+    return chain(first, seams, last) if forward else reversed([*first, *seams, *last])
+
+
+def _block(text: str, block: Block, *, forward: bool) -> Block:
+    """`block`, or as many of its outer lines as show that it is too long for an ask."""
+    start, end = block.start, block.end
+    if end - start <= ALL_ASK_CHARS:
+        return block
+    block.material = True
+    if forward:
+        stop = text.find("\n", start + ALL_ASK_CHARS + 1, end)
+        block.end = min(stop if stop >= 0 else end, start + LINE_MAX_CHARS)
+    else:
+        stop = text.rfind("\n", start, end - ALL_ASK_CHARS - 1) + 1
+        block.start = max(stop or start, end - LINE_MAX_CHARS)
+    return block
 
 
 def tagged(text: str) -> bool:
