@@ -310,7 +310,7 @@ def _between(text: str, index: int, chars: int) -> list[Block]:
     first = [0] if text[:1] in tuple(_MARK_BETWEEN_STARTS) else []
     for at in [*first, *[cut.end() for cut in cuts], size + 1]:
         end = at if at > size or text[at : at + 1] == "\n" else text.find("\n", at, size)
-        mark = "blank"
+        mark, within = "blank", inside
         if end != at:
             end = end if end >= 0 else size
             if end - at > MARK_MAX_CHARS:
@@ -325,7 +325,7 @@ def _between(text: str, index: int, chars: int) -> list[Block]:
                     found.append(waiting)
                 waiting = None
             far_before = before < 0 or (before >= 200 and before >= 3 * length)
-            if far_before and length <= _MIDDLE_BLOCK_CHARS and not inside:
+            if far_before and length <= _MIDDLE_BLOCK_CHARS and not within:
                 looks += 1
                 if looks > _MIDDLE_MAX_LOOKS:
                     return []

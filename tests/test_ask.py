@@ -96,6 +96,32 @@ def test_in_the_middle(ask: str, opening: str, closing: str) -> None:
     assert found(document, ask, document) == ask
 
 
+def test_in_the_middle_right_before_a_fence() -> None:
+    long = "It stayed open after the storm. " * 40
+    text = f"{long}\n\n---\nList every date in it.\n```\n{long}\n```\n{long}"
+    assert found(text) == "List every date in it."
+    fenced = f"{long}\n```\nList every date in it.\n```\n{long}"
+    assert "List" not in found(fenced)
+
+
+def test_a_question_before_code_is_sure_though_its_docstrings_ask_too() -> None:
+    code = "\n\n".join(
+        f'def shift_{i}(row):\n    """What row {i} holds. Find the header."""\n    return row[{i}]'
+        for i in range(60)
+    )
+    ask = "Which function reads the third row?"
+    assert found(f"{ask}\n\n{code}") == ask
+    assert sure(f"{ask}\n\n{code}")
+    assert not sure(code)
+
+
+@pytest.mark.parametrize("blank", ["\r", " \t", "\u3000"])
+def test_blank_lines_need_not_be_empty(blank: str) -> None:
+    text = f"{PROSE}\n\nList every date in it.".replace("\n\n", f"\n{blank}\n")
+    assert sure(text)
+    assert len(found(text).strip()) < 40
+
+
 def test_between_long_paragraphs() -> None:
     long = "It stayed open after the storm. " * 40
     assert found(f"{long}\n\n{long}\n\nList every date in it.\n\n{long}\n\n{long}").startswith(
