@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from flashlane.statefile import enter_wal
+
 Status = Literal["ok", "disconnected", "error", "refused"]
 Feedback = Literal["right", "wrong", "slow"]
 """What a client may say of an answer: that its lane was right, or wrong, or took too long."""
@@ -218,7 +220,7 @@ class RouteLog:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=10.0, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
+        enter_wal(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         columns = ", ".join(f'"{name}" {_TYPES.get(name, "TEXT")}' for name in _COLUMNS)
         version = connection.execute("PRAGMA user_version").fetchone()[0]

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random
+
 log = logging.getLogger("flashlane.state")
 
 Work = Callable[[sqlite3.Connection], None]
@@ -166,10 +168,21 @@ def open_private(path: Path, script: str) -> sqlite3.Connection:
         path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
     )
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
+        enter_wal(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.executescript(script)
     except sqlite3.Error:
         connection.close()
         raise
     return connection
+
+
+@retry(
+    retry=retry_if_exception_type(sqlite3.OperationalError),
+    wait=wait_random(0.01, 0.05),
+    stop=stop_after_delay(_BUSY_S),
+    reraise=True,
+)
+def enter_wal(connection: sqlite3.Connection) -> None:
+    """Put a file into WAL mode; SQLite does not wait for others who do so at the same time."""
+    connection.execute("PRAGMA journal_mode = WAL")

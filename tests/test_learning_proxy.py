@@ -91,16 +91,13 @@ class Workers:
     routes: Path
     clients: list[httpx.Client] = field(default_factory=list)
 
-    def connection(self, but: str = "") -> httpx.Client:
-        """A connection of its own, which stays with one worker: another one than `but`."""
-        for _ in range(200):
-            client = httpx.Client(
-                base_url=self.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=300
-            )
-            self.clients.append(client)
-            if not but or ask(client, "Say hello.", max_tokens=1).headers["x-worker"] != but:
-                return client
-        raise AssertionError("every connection went to one worker")
+    def connection(self) -> httpx.Client:
+        """A connection of its own, which any worker may get."""
+        client = httpx.Client(
+            base_url=self.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=300
+        )
+        self.clients.append(client)
+        return client
 
     def figures(self) -> Figures:
         return read_figures(self.state / FILE_NAME)
@@ -246,7 +243,6 @@ def test_speeds_are_learned_and_change_the_lane_for_all_workers(workers: Workers
     one = workers.connection()
     first = ask(one, broad(0))
     assert (first.lane, first.reasons[-1]) == ("direct", "no_saving"), "by the seed"
-    worker = first.headers["x-worker"]
     lanes = [ask(one, broad(100 + number)).lane for number in range(16)]
     assert lanes[-1] == "pflash", lanes
     assert lanes == sorted(lanes), "from direct to pflash, once"
@@ -257,11 +253,14 @@ def test_speeds_are_learned_and_change_the_lane_for_all_workers(workers: Workers
     assert estimate is not None and estimate != 1.0
     assert workers.of("answer_tokens") is not None
 
-    other = workers.connection(but=worker)
-    replies = [ask(client, broad(200 + n)) for n, client in enumerate((one, other))]
-    assert [reply.lane for reply in replies] == ["pflash", "pflash"]
-    assert len({reply.headers["x-worker"] for reply in replies}) == 2
-    mine, theirs = (workers.record(reply).predicted_direct_ms for reply in replies)
+    replies: dict[str, Reply] = {}
+    for number in range(40):
+        reply = ask(workers.connection(), broad(200 + number))
+        assert reply.lane == "pflash"
+        replies[reply.headers["x-worker"]] = reply
+        if len(replies) == 2:
+            break
+    mine, theirs = (workers.record(reply).predicted_direct_ms for reply in replies.values())
     assert mine and theirs == pytest.approx(mine, rel=0.5), "the seed says a tenth of it"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,18 @@ def test_many_writers(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(list(logs[0].records(limit=1000))) == 100
+
+
+def test_many_make_one_file_at_once(tmp_path: Path) -> None:
+    """SQLite does not wait for others where it enters WAL mode."""
+    for n in range(20):
+        logs = [RouteLog(tmp_path / f"{n}.sqlite") for _ in range(8)]
+        with ThreadPoolExecutor(8) as pool:
+            written = list(
+                pool.map(lambda pair: pair[1].write(record(str(pair[0]))), enumerate(logs))
+            )
+        assert all(written)
+        assert len(list(logs[0].records(limit=1000))) == 8
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,14 @@ from flashlane.backends.control import Client
 from flashlane.routelog import RouteLog
 from flashlane.serve import Proxy, free_port, running_proxy
 
-DOCUMENT = " ".join(f"Item {i} was put on shelf {i * 7 % 13} by the keeper." for i in range(110))
+NUMBERS = itertools.count()
+
+
+def document() -> str:
+    """Another text each time: one that is read already is not compressed."""
+    book = next(NUMBERS)
+    lines = (f"Item {book}-{i} was put on shelf {i * 7 % 13} by the keeper." for i in range(110))
+    return " ".join(lines)
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ class Served:
             json={
                 "model": "local",
                 "max_tokens": 2,
-                "messages": [{"role": "user", "content": f"{DOCUMENT}\n\n{text}"}],
+                "messages": [{"role": "user", "content": f"{document()}\n\n{text}"}],
             },
             timeout=300,
         )
