@@ -4,6 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BACKEND ?= cpu
 
+# A lock is its own constraint: the pip of Python 3.10 and 3.11 looks at `httpx[http2]`, which LiteLLM wants, apart
+# from the `httpx` that is pinned, and would take a newer release.
+locked = --require-hashes -r requirements/$(1).txt -c requirements/$(1).txt
+
 .PHONY: setup tools build bench-model bench-pflash bench-kvflash serve demo test test-slow test-threads test-memory soak
 .PHONY: lint lock clean
 
@@ -21,7 +25,7 @@ tools:
 
 $(VENV)/.dev: requirements/dev.txt pyproject.toml
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(call locked,dev)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -33,7 +37,7 @@ bench-model: $(VENV)/.dev
 	$(BIN)/python -m flashlane.models qwen2.5-coder-1.5b
 
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(call locked,bench)
 	touch $@
 
 # Hours on two cores, and best alone on the machine: ARGS="--only needles --quick 4" for a part.

@@ -18,7 +18,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from flashlane.paths import state_dir
+from flashlane.paths import config_file, state_dir
 
 VERSION = 1
 LINE_LIMIT_BYTES = 1 << 16
@@ -83,7 +83,7 @@ class Place:
 
 def place_of(config_path: Path) -> Place:
     """Where the supervisor of `config_path` is found. Raises `ControlError`."""
-    name = hashlib.sha256(os.fsencode(config_path.resolve())).hexdigest()[:16]
+    name = hashlib.sha256(os.fsencode(config_file(config_path))).hexdigest()[:16]
     folder = state_dir() / "run"
     if len(os.fsencode(folder / f"{name}.sock")) > _SOCKET_PATH_LIMIT_BYTES:
         short = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]

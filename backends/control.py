@@ -26,7 +26,7 @@ from flashlane.backends import channel
 from flashlane.backends.channel import BackendStatus, ControlError, Reply, Request
 from flashlane.backends.process import log_file, open_log
 from flashlane.locking import locked
-from flashlane.paths import cache_dir, state_dir
+from flashlane.paths import cache_dir, config_file, state_dir
 
 log = logging.getLogger("flashlane.control")
 
@@ -65,7 +65,7 @@ class Client:
     """
 
     def __init__(self, config_path: Path, *, lease_grace_s: float = 10.0) -> None:
-        self._config_path = config_path.resolve()
+        self._config_path = config_file(config_path)
         self._place = channel.place_of(self._config_path)
         self._lease_grace_s = lease_grace_s
         self._lease: socket.socket | None = None

@@ -31,6 +31,7 @@ from flashlane.backends.orphans import end_orphans, note_children
 from flashlane.backends.process import Limits, Program, ServerProcess
 from flashlane.config import BackendConfig, ConfigError, FlashlaneConfig, load_config
 from flashlane.models import ModelError, ensure_model
+from flashlane.paths import config_file
 from flashlane.scorer import SCORER_MODEL, ensure_scorer
 
 log = logging.getLogger("flashlane.supervisor")
@@ -339,7 +340,7 @@ def main() -> None:
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    config_path = given.config.resolve()
+    config_path = config_file(given.config)
     os.chdir(config_path.parent)  # paths in the config are meant from where it lies
     limits = Limits(**{name: getattr(given, name) for name in vars(Limits())})
 

@@ -96,6 +96,12 @@ class Affinity:
         self._paces: dict[str, _Pace] = {}
         self.holdings = Holdings(config.max_links, config.ttl_s, redis)
 
+    def limit(self, config: AffinityConfig) -> None:
+        """Keep to the bounds of `config` from now on; what is held beyond them goes with use."""
+        self._config = config
+        self.holdings.local.max_links = config.max_links
+        self.holdings.local.ttl_s = config.ttl_s
+
     async def choose(self, trip: Trip, servers: Sequence[Server], now: float) -> Placement:
         """Where the request goes among the servers of `trip.group`, at least one.
 

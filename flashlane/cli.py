@@ -42,14 +42,14 @@ def serve(
 ) -> None:
     """Start the backends and the LiteLLM proxy; Ctrl-C stops everything."""
     from flashlane.config import ConfigError
-    from flashlane.paths import state_dir
+    from flashlane.paths import config_file, state_dir
     from flashlane.serve import ServeError, raise_on_terminate, running_proxy
 
     raise_on_terminate()
     console = Console(highlight=False, soft_wrap=True)
     try:
         console.print("Starting the supervisor and LiteLLM (10 to 30 s) …")
-        with running_proxy(config.resolve(), port) as proxy:
+        with running_proxy(config_file(config), port) as proxy:
             console.print(
                 _greeting(proxy.base_url, state_dir() / "master_key", proxy.log), markup=False
             )
@@ -105,6 +105,14 @@ def doctor(config: ConfigOption = _CONFIG) -> None:
     Console(highlight=False).print(table)
     if not all(check.ok for check in checks):
         raise typer.Exit(1)
+
+
+@app.command()
+def config_schema() -> None:
+    """Print the JSON Schema of a config file, for editors that check one as it is written."""
+    from flashlane.config.schema import config_schema
+
+    print(json.dumps(config_schema(), indent=2))
 
 
 def _json(value: object) -> str:

@@ -22,6 +22,15 @@ _MAX_LANDED = 256
 """LiteLLM's log event may write a record before the last hooks have run."""
 
 
+@dataclass(frozen=True)
+class FirstPass:
+    """What a first pass took whose answer was not given out. Prompt tokens processed, and ms."""
+
+    tokens: int | None
+    ms: float
+    cost: float | None = None
+
+
 @dataclass
 class Flight:
     """One request in the proxy. `started` is a monotonic time in seconds.
@@ -47,6 +56,13 @@ class Flight:
     ended: bool = False
     trip: Trip | None = None
     placement: Reason | None = None
+    sidecar: str = ""
+    """What the classifier beside the rules said, or how it failed; empty where it was not asked."""
+    verdict: str = ""
+    """How the check of a first pass ended: see `RouteRecord.verdict`."""
+    verdict_reasons: str = ""
+    answered_by: str = ""
+    first_pass: FirstPass | None = None
     _summary: dict[str, Any] = field(default_factory=dict)
     _spent: dict[str, Any] = field(default_factory=dict)
 
@@ -168,6 +184,10 @@ class Flight:
             deployment=self.deployment,
             lane=decision.lane if decision else "",
             exact=decision.exact if decision else None,
+            kind=decision.kind if decision else "",
+            confidence=decision.confidence if decision else None,
+            gear=decision.gear if decision else None,
+            conversation=decision.conversation if decision else "",
             keep_ratio=decision.keep_ratio if decision else None,
             reasons=",".join(reasons),
             placement=self.placement.text if self.placement else "",
@@ -179,6 +199,7 @@ class Flight:
             pflash_reason=str(pflash.get("reason") or ""),
             score_ms=pflash.get("score_ms"),
             predicted_ttft_ms=decision.costs_ms.get(decision.lane) if decision else None,
+            predicted_direct_ms=decision.costs_ms.get("direct") if decision else None,
             ttft_ms=ttft_ms,
             total_ms=1000.0 * (time.monotonic() - self.started),
             completion_tokens=completed,
@@ -189,6 +210,13 @@ class Flight:
             draft_tokens=timings.get("draft_n"),
             draft_accepted=timings.get("draft_n_accepted"),
             cost=self.cost,
+            verdict=self.verdict,
+            verdict_reasons=self.verdict_reasons,
+            answered_by=self.answered_by,
+            first_pass_tokens=self.first_pass.tokens if self.first_pass else None,
+            first_pass_ms=self.first_pass.ms if self.first_pass else None,
+            first_pass_cost=self.first_pass.cost if self.first_pass else None,
+            sidecar=self.sidecar,
             status=status,
             error=error,
             ask=decision.ask if decision and store_text else None,

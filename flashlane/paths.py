@@ -6,6 +6,14 @@ import os
 from pathlib import Path
 
 
+def config_file(path: Path) -> Path:
+    """`path`, absolute and by its folder's real name.
+
+    A link as the file itself stays one: what it points to may be another file tomorrow.
+    """
+    return path.parent.resolve() / path.name
+
+
 def cache_dir() -> Path:
     """Engine builds, downloads and models. `FLASHLANE_CACHE_DIR` or the user's cache folder."""
     return _made(_folder("FLASHLANE_CACHE_DIR", "XDG_CACHE_HOME", ".cache"))

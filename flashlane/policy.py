@@ -30,12 +30,14 @@ def decide(
         group=lanes[lane].group,
         exact=signals.exact,
         keep_ratio=keep_ratio if lane in _COMPRESSING else 1.0,
-        gear=0,
+        gear=None,
         reasons=tuple(reasons),
         costs_ms=costs_ms,
         ask=view.ask,
         estimated_tokens=view.estimated_tokens,
         min_keep_tokens=view.controls.min_keep_tokens if lane in _COMPRESSING else None,
+        kind=signals.kind,
+        confidence=signals.confidence,
     )
 
 

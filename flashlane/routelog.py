@@ -22,7 +22,7 @@ Status = Literal["ok", "disconnected", "error", "refused"]
 _RANK: dict[str, int] = {"refused": 0, "error": 1, "disconnected": 2, "ok": 3}
 """How good an end is; of two ends of one request the better one stands."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,10 @@ class RouteRecord:
     deployment: str = ""
     lane: str = ""
     exact: bool | None = None
+    kind: str = ""
+    confidence: float | None = None
+    gear: int | None = None
+    conversation: str = ""
     keep_ratio: float | None = None
     reasons: str = ""
     placement: str = ""
@@ -50,6 +54,8 @@ class RouteRecord:
     pflash_reason: str = ""
     score_ms: float | None = None
     predicted_ttft_ms: float | None = None
+    predicted_direct_ms: float | None = None
+    """Predicted time to first token of the direct lane, whichever lane was taken."""
     ttft_ms: float | None = None
     total_ms: float | None = None
     completion_tokens: int | None = None
@@ -58,6 +64,19 @@ class RouteRecord:
     draft_tokens: int | None = None
     draft_accepted: int | None = None
     cost: float | None = None
+    """Of the whole request; `first_pass_cost` is the first pass's share of it."""
+    verdict: str = ""
+    """accepted or doubted in the verify lane, unchecked where it was cut short, else empty."""
+    verdict_reasons: str = ""
+    answered_by: str = ""
+    """The lane whose answer the client got, where two passes may have run."""
+    first_pass_tokens: int | None = None
+    """Prompt tokens that the first pass processed where a second one followed."""
+    first_pass_ms: float | None = None
+    first_pass_cost: float | None = None
+    sidecar: str = ""
+    feedback: str = ""
+    """What the client reported of the answer afterwards."""
     status: Status = "ok"
     error: str = ""
     """The error's class and HTTP status, never its message: that may quote the prompt."""
@@ -70,11 +89,13 @@ _TYPES = {
     "request_id": "TEXT PRIMARY KEY",
     "time": "REAL NOT NULL",
     "exact": "INTEGER",
+    "gear": "INTEGER",
     "stream": "INTEGER",
     **{
         name: "INTEGER" for name in _COLUMNS if name.endswith("_tokens") or name == "draft_accepted"
     },
-    **dict.fromkeys(("keep_ratio", "cost", "decode_tokens_per_s"), "REAL"),
+    **dict.fromkeys(("keep_ratio", "confidence", "decode_tokens_per_s"), "REAL"),
+    **dict.fromkeys(("cost", "first_pass_cost"), "REAL"),
     **{name: "REAL" for name in _COLUMNS if name.endswith("_ms")},
 }
 
@@ -174,7 +195,7 @@ class RouteLog:
         connection.execute("PRAGMA synchronous = NORMAL")
         columns = ", ".join(f'"{name}" {_TYPES.get(name, "TEXT")}' for name in _COLUMNS)
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, 1, SCHEMA_VERSION):
+        if version not in range(SCHEMA_VERSION + 1):
             connection.close()
             raise sqlite3.DatabaseError(
                 f"{self.path} has route log schema {version}, this version reads "
@@ -184,7 +205,7 @@ class RouteLog:
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS routes (rank INTEGER NOT NULL, {columns})"
             )
-            if version == 1:
+            if 0 < version < SCHEMA_VERSION:
                 _add_columns(connection)
             connection.execute("CREATE INDEX IF NOT EXISTS routes_time ON routes (time)")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -192,7 +213,7 @@ class RouteLog:
 
 
 def _add_columns(connection: sqlite3.Connection) -> None:
-    """The columns that version 1 lacked, unless another process has just added them."""
+    """The columns that an older version lacked, unless another process has just added them."""
     connection.execute("BEGIN IMMEDIATE")
     there = {row[1] for row in connection.execute("PRAGMA table_info(routes)")}
     for name in _COLUMNS:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flashlane.config import BackendConfig, Deployment, FlashlaneConfig, backend_for_api_base
-from flashlane.decision import Decision, LaneOption
+from flashlane.decision import Decision, LaneOption, Signals
 from flashlane.exactness import exactness
 from flashlane.policy import decide
 from flashlane.request import (
@@ -87,10 +87,31 @@ def route(
     sent: Mapping[str, Any] | None = None,
     lanes: dict[Lane, LaneOption] | None = None,
 ) -> Decision:
-    """The decision for one body, out of which flashlane's own fields are taken.
+    """The decision for one body: what `read` finds in it, and what `decide` makes of that.
 
-    `sent` is what the client sent, where others have added to `data` since; `lanes` are taken
-    from the config unless they are given. Raises `RequestError` where the client is refused.
+    `lanes` are taken from the config unless they are given. Raises `RequestError` where the
+    client is refused.
+    """
+    model = str(data.get("model") or "")
+    view, signals = read(data, headers, kind, config, deployments, sent=sent)
+    if lanes is None:
+        lanes = lane_options(config, deployments, model, allowed)
+    return decide(view, signals, config.policy, lanes)
+
+
+def read(
+    data: dict[str, Any],
+    headers: Mapping[str, str] | None,
+    kind: Kind | None,
+    config: FlashlaneConfig,
+    deployments: tuple[Deployment, ...],
+    *,
+    sent: Mapping[str, Any] | None = None,
+) -> tuple[RequestView, Signals]:
+    """What one body says, and how exact its ask is. flashlane's own fields are taken out of it.
+
+    `sent` is what the client sent, where others have added to `data` since. Raises
+    `RequestError` where the client is refused.
     """
     model = str(data.get("model") or "")
     taken = take_private_fields(data)
@@ -101,10 +122,8 @@ def route(
     extra = data.get("extra_body")
     # LiteLLM lays extra_body over the body on its way to the engine.
     body = {**data, **(extra if isinstance(extra, Mapping) else {}), "model": model, **taken}
-    view: RequestView = read_request(body, headers, kind)
-    if lanes is None:
-        lanes = lane_options(config, deployments, model, allowed)
-    return decide(view, exactness(view), config.policy, lanes)
+    view = read_request(body, headers, kind)
+    return view, exactness(view)
 
 
 _CALLBACK_FIELDS = ("success_callback", "failure_callback", "callbacks", "service_callback")

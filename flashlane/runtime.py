@@ -30,9 +30,11 @@ from flashlane.config import (
 )
 from flashlane.flight import Flight, Flights
 from flashlane.holdings import RedisCache
-from flashlane.paths import state_dir
+from flashlane.paths import config_file, state_dir
+from flashlane.reload import Reloader, ReloadState, fingerprint
 from flashlane.routelog import RouteLog, Status
 from flashlane.router import DEFAULT_PREFILL_TOKENS_PER_S
+from flashlane.sidecar import Sidecar
 
 log = logging.getLogger("flashlane")
 
@@ -54,8 +56,11 @@ class Runtime:
 
     def __init__(self, config_path: Path) -> None:
         self.config_path = config_path
+        seen = fingerprint(config_path)
         self.config: FlashlaneConfig = load_config(config_path)
         self.deployments = tuple(load_litellm(config_path))
+        self.reloader = Reloader(config_path, self.config, self.deployments, seen, self._use)
+        self.sidecar = Sidecar()
         self.flights = Flights()
         self.affinity = Affinity(self.config.affinity, _litellm_redis)
         settings = self.config.route_log
@@ -67,6 +72,16 @@ class Runtime:
         self._client_lock = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._runs: dict[str, str] = {}
+
+    @property
+    def reload_state(self) -> ReloadState:
+        """How the last changes of the config file went."""
+        return self.reloader.state
+
+    def _use(self, config: FlashlaneConfig) -> None:
+        """Decide by `config` from the next request on; called from the reloader's thread."""
+        self.affinity.limit(config.affinity)
+        self.config = config
 
     def backend_of(self, api_base: str | None) -> str | None:
         return backend_for_api_base(self.config, api_base) if api_base else None
@@ -197,6 +212,7 @@ def runtime() -> Runtime:
         if _runtime is None:
             _runtime = Runtime(_config_path())
             _runtime.start_eager()
+            _runtime.reloader.start()
         return _runtime
 
 
@@ -226,7 +242,7 @@ def _config_path() -> Path:
             "flashlane: no config file is known; start LiteLLM with --config FILE "
             "or set FLASHLANE_CONFIG"
         )
-    return Path(named).resolve()
+    return config_file(Path(named))
 
 
 def _litellm_redis() -> RedisCache | None:

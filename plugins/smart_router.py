@@ -17,9 +17,10 @@ from litellm.proxy._types import ProxyException
 
 from flashlane.decision import Decision, Reason
 from flashlane.flight import FLIGHT_KEY, Flight, flight_id_in, summary_in
+from flashlane.policy import decide
 from flashlane.request import Kind, RequestError
 from flashlane.routelog import Status
-from flashlane.router import route, take_private_fields
+from flashlane.router import lane_options, read, take_private_fields
 from flashlane.runtime import Runtime, runtime_or_none, sole
 
 log = logging.getLogger("flashlane.router")
@@ -58,7 +59,7 @@ class SmartRouter(CustomLogger):
         if kind is None:
             return data
         try:
-            decision = _decide(state, data, kind, user_api_key_dict)
+            decision = await _decide(state, flight, data, kind, user_api_key_dict)
         except RequestError as error:
             raise _refusal(str(error), error.param, 400) from error
         except ProxyException:
@@ -98,10 +99,13 @@ class SmartRouter(CustomLogger):
         decision = summary_in(data)
         if not decision:
             return {}
+        state = runtime_or_none()
+        flight = state.flights.seen(data) if state else None
         return {
             "x-flashlane-lane": str(decision.get("lane")),
             "x-flashlane-reasons": ",".join(r["code"] for r in decision.get("reasons", [])),
             "x-flashlane-keep-ratio": str(decision.get("keep_ratio")),
+            **({"x-flashlane-sidecar": flight.sidecar} if flight and flight.sidecar else {}),
         }
 
     async def async_post_call_success_hook(
@@ -213,17 +217,19 @@ def _metadata(data: dict[str, Any], kind: Kind | None) -> dict[str, Any]:
     return metadata
 
 
-def _decide(state: Runtime, data: dict[str, Any], kind: Kind, key: Any) -> Decision:
+async def _decide(
+    state: Runtime, flight: Flight, data: dict[str, Any], kind: Kind, key: Any
+) -> Decision:
+    config, deployments = state.config, state.deployments  # another config may come meanwhile
     model = data.get("model")
-    decision = route(
-        data,
-        _client_headers(data),
-        kind,
-        state.config,
-        state.deployments,
-        lambda group: group == model or _may_use(key, group),
-        sent=_client_body(data),
+    view, signals = read(
+        data, _client_headers(data), kind, config, deployments, sent=_client_body(data)
     )
+    lanes = lane_options(
+        config, deployments, view.model, lambda group: group == model or _may_use(key, group)
+    )
+    signals = await state.sidecar.advise(view, signals, lanes, config, flight)
+    decision = decide(view, signals, config.policy, lanes)
     if decision.group != model and not _may_use(key, decision.group):
         raise _refusal(
             f"this key may not use model group {decision.group!r}, which the "
@@ -273,7 +279,7 @@ def _failed_open(model: str, error: Exception) -> Decision:
         group=model,
         exact=True,
         keep_ratio=1.0,
-        gear=0,
+        gear=None,
         reasons=(Reason("router_error", f"the router failed ({_kind(error)}): direct lane"),),
     )
 

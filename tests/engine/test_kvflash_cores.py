@@ -11,7 +11,8 @@ import pytest
 from cores import CHECKED, THREADS, check, compiled
 
 PAGES = ("kvflash-pages.cpp",)
-RECORD = (*PAGES, "kvflash-record.cpp")
+MEMORY = ("kvflash-memory.cpp",)
+RECORD = (*PAGES, *MEMORY, "kvflash-record.cpp")
 STORE = (*RECORD, "kvflash-store.cpp")
 CUT = ("kvflash-cut.cpp",)
 POOL = (*STORE, *CUT, "kvflash-pool.cpp")
@@ -41,6 +42,11 @@ def test_matches(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", [CHECKED, THREADS], ids=["memory", "threads"])
 def test_ranker(tmp_path: Path, flags: tuple[str, ...]) -> None:
     check(compiled(tmp_path, "kvflash_ranker", RANKER, *flags))
+
+
+@pytest.mark.parametrize("flags", [CHECKED, THREADS], ids=["memory", "threads"])
+def test_memory(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    check(compiled(tmp_path, "kvflash_memory", MEMORY, *flags))
 
 
 def test_records(tmp_path: Path) -> None:

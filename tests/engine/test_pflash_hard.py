@@ -45,7 +45,7 @@ def real_text(words: int, seed: int) -> list[str]:
         "docs/architecture.md",
         "docs/security.md",
         "NOTICE.md",
-        "flashlane/config.py",
+        "flashlane/config/settings.py",
         "pyproject.toml",
         "docs/pflash-helper.md",
     ):

@@ -2,31 +2,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 
-#include <sys/mman.h>
-
-// Memory for one state, uninitialised: clearing what is written next anyway takes longer than writing it, and
-// in small pages the system does that too.
+// Memory for one state, uninitialised: clearing what is written next anyway takes longer than writing it.
+//
+// A page that the system gives for the first time costs more than copying a page of state, several times more
+// in a virtual machine. Large blocks that are freed are therefore kept, and a few are made ready by a thread of
+// the lowest priority, once kvflash_reserve_start has been called.
 class kvflash_memory {
 public:
     // Throws std::bad_alloc.
-    explicit kvflash_memory(size_t n_bytes) : n_bytes(n_bytes) {
-        const size_t whole = (n_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-        const bool   large = n_bytes >= HUGE_PAGE && whole >= n_bytes;
-        first = (uint8_t *) (large ? aligned_alloc(HUGE_PAGE, whole) : malloc(n_bytes));
-        if (!first && n_bytes > 0) {
-            throw std::bad_alloc();
-        }
-#ifdef MADV_HUGEPAGE
-        if (large) {
-            madvise(first, whole, MADV_HUGEPAGE);
-        }
-#endif
-    }
-
-    ~kvflash_memory() { free(first); }
+    explicit kvflash_memory(size_t n_bytes);
+    ~kvflash_memory();
 
     kvflash_memory(kvflash_memory && other) noexcept : first(other.first), n_bytes(other.n_bytes) {
         other.first   = nullptr;
@@ -40,8 +26,16 @@ public:
     size_t          size() const { return n_bytes; }
 
 private:
-    static constexpr size_t HUGE_PAGE = 2u << 20;
-
     uint8_t * first = nullptr;
     size_t    n_bytes;
 };
+
+// From now on up to `max_bytes` are kept for the next states. The thread makes ready what the largest of the
+// newest states took.
+void kvflash_reserve_start(size_t max_bytes);
+
+// Gives everything back that no state uses.
+void kvflash_reserve_stop();
+
+// Bytes that wait for a state; any thread.
+size_t kvflash_reserve_bytes();

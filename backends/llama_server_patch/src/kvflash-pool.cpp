@@ -58,7 +58,7 @@ bool kvflash_pool::holds(const kvflash_seed & seed, const int32_t * tokens, size
     return std::any_of(ids.begin(), ids.end(), [&](uint64_t id) { return covers(by_id.at(id)->record->view(), n); });
 }
 
-void kvflash_pool::put(const kvflash_seed & seed, std::shared_ptr<const kvflash_record> record) {
+void kvflash_pool::put(const kvflash_seed & seed, std::shared_ptr<kvflash_record> record) {
     const auto & view = record->view();
     if (record->size() > limit.ram_bytes) {
         if (writer) {
@@ -182,6 +182,7 @@ void kvflash_pool::write_queue() {
         if (record) { // else it was superseded
             busy = true;
             lock.unlock();
+            record->seal(job.seed);
             writer->write(*record, job.seed);
             lock.lock();
             busy = false;

@@ -66,8 +66,9 @@ public:
     // Whether a state in memory already holds that of these tokens, but for less than a page.
     bool holds(const kvflash_seed & seed, const int32_t * tokens, size_t n) const;
 
-    // Takes a sealed record into memory, and towards the disk.
-    void put(const kvflash_seed & seed, std::shared_ptr<const kvflash_record> record);
+    // Takes a record into memory, and towards the disk. It is sealed where it is written: a state that never
+    // leaves memory needs no checksum.
+    void put(const kvflash_seed & seed, std::shared_ptr<kvflash_record> record);
 
     // The state of which the prompt can use most, if that is more than `more_than` tokens. Memory is
     // preferred where the disk has less than a page more.
@@ -82,13 +83,13 @@ private:
     struct entry {
         uint64_t id;
         kvflash_seed seed;
-        std::shared_ptr<const kvflash_record> record;
+        std::shared_ptr<kvflash_record> record;
     };
     struct waiting {
         int64_t due_us;
         kvflash_seed seed;
-        std::weak_ptr<const kvflash_record> record;
-        std::shared_ptr<const kvflash_record> held; // of one that left memory
+        std::weak_ptr<kvflash_record> record;
+        std::shared_ptr<kvflash_record> held; // of one that left memory
     };
 
     const limits limit;

@@ -44,7 +44,7 @@ public:
     // The place of one of the parts of `view()`, to be filled before `seal`.
     uint8_t * room(const kvflash_bytes & part) { return bytes.data() + (part.data - bytes.data()); }
 
-    // Writes the head. The state belongs to `seed`.
+    // Writes the head, which `view()` has no part of. The state belongs to `seed`.
     void seal(const kvflash_seed & seed);
 
     const kvflash_view & view() const { return parts; }

@@ -26,6 +26,7 @@
 using json = common_json;
 
 static constexpr size_t MIB = 1u << 20;
+static constexpr uint64_t RESERVE_SHARE = 8, MAX_RESERVE = 512 * MIB; // one part of this many of the memory waits for the next states
 static constexpr double AUTO_FREE_SHARE = 0.5;        // `auto`: of the free memory, for states outside of the slots
 static constexpr size_t HISTORY_PROMPTS = 16, HISTORY_TOKENS = 1u << 20; // that boundaries are learned from
 static constexpr uint64_t BOUNDARY_SHARE = 8; // one part of this many of the memory is for the states at one prompt's boundaries
@@ -145,6 +146,7 @@ std::string server_kvflash_start(const common_params & common, const kvflash_set
         return error;
     }
     const char * restore = getenv("LLAMA_KVFLASH_HIDDEN_STATE_RESTORE");
+    kvflash_reserve_start(std::min(limits.ram_bytes / RESERVE_SHARE, MAX_RESERVE));
     std::lock_guard<std::mutex> lock(guard());
     instance() = std::make_unique<kvflash_server>(
         params, setup, common.kv_unified, capacity, budget, !(restore && strcmp(restore, "0") == 0), fingerprint, limits);
@@ -214,7 +216,6 @@ static void save(kvflash_server & server, const kvflash_slot & slot) {
         std::copy(from.data_dft.begin(), from.data_dft.end(), record->room(to.draft));
         std::copy(from.data_spec.begin(), from.data_spec.end(), record->room(to.speculator));
     }
-    record->seal(seed);
     server.pool.put(seed, std::move(record));
 }
 
@@ -537,7 +538,8 @@ void server_kvflash_stop(const std::vector<kvflash_slot> & slots) {
         }
         server = std::move(instance());
     }
-    // the pool's end writes what waits, which /props need not wait for
+    server.reset(); // its pool writes what waits, which /props need not wait for
+    kvflash_reserve_stop();
 }
 
 std::shared_ptr<const kvflash_report> server_kvflash_began(const kvflash_slot & slot, int32_t n_past, int32_t n_prompt) {

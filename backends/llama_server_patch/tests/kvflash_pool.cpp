@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 static const kvflash_seed SEED = seed_of("a");
 
-static std::shared_ptr<const kvflash_record> made(const tokens & of, const std::vector<int64_t> & checkpoints = {}, size_t n_bytes = 1000) {
+static std::shared_ptr<kvflash_record> made(const tokens & of, const std::vector<int64_t> & checkpoints = {}, size_t n_bytes = 1000) {
     kvflash_view wanted;
     wanted.tokens   = of.data();
     wanted.n_tokens = of.size();
@@ -27,7 +27,6 @@ static std::shared_ptr<const kvflash_record> made(const tokens & of, const std::
     }
     auto record = std::make_shared<kvflash_record>(wanted);
     std::fill_n(record->room(record->view().target), n_bytes, (uint8_t) of[0]);
-    record->seal(SEED);
     return record;
 }
 
