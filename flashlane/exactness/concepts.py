@@ -1,8 +1,7 @@
 """What a word of an ask is about, in ten languages: the tables in `words/LANG.txt`.
 
-A line of a table is `concept: entry; entry; …`. An entry is a word, a phrase of up to three words,
-or a run of Chinese, Japanese or Korean characters. A word of an ask that only begins like an entry
-of at least `_STEM_CHARS` characters is not one: inflected forms are written out.
+A line of a table is `concept: entry; entry; …`. An entry is a word, a phrase of up to four words,
+or up to four Chinese, Japanese or Korean characters; of longer ones the first four count.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from flashlane.exactness.wording import MAX_PIECE, fold, is_cjk, tokens
+from flashlane.exactness.wording import MAX_PIECE, fold, is_cjk, is_hangul, tokens
 
 _TABLES = Path(__file__).with_name("words")
 
@@ -41,6 +40,8 @@ def entries(path: Path) -> Iterator[tuple[str, str]]:
 def feature(entry: str) -> str:
     """The feature that says that an ask holds `entry`."""
     words = tokens(fold(entry))
-    if len(words) == 1 and is_cjk(words[0]):
-        return "~" + words[0][:MAX_PIECE]
+    if is_cjk(words[0]):
+        run = "".join(words)
+        alone = len(run) == 1 and is_hangul(run)
+        return run if alone else "~" + run[:MAX_PIECE]
     return " ".join(words)
