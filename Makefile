@@ -8,7 +8,7 @@ BACKEND ?= cpu
 # from the `httpx` that is pinned, and would take a newer release.
 locked = --require-hashes -r requirements/$(1).txt -c requirements/$(1).txt
 
-.PHONY: setup tools build bench-model bench-pflash bench-kvflash serve demo test test-slow test-threads test-memory soak
+.PHONY: setup tools build bench-model bench-pflash bench-kvflash bench-router serve demo test test-slow test-threads test-memory soak
 .PHONY: lint lock clean
 
 setup: $(VENV)/.dev tools
@@ -48,6 +48,10 @@ bench-pflash: setup bench-model $(VENV)/.bench
 bench-kvflash: setup bench-model $(VENV)/.bench
 	$(BIN)/python -m bench.kvflash $(ARGS)
 
+# An hour and a half to two hours on two cores.
+bench-router: setup bench-model $(VENV)/.bench
+	$(BIN)/python -m bench.router $(ARGS)
+
 serve: setup
 	$(BIN)/flashlane serve
 
@@ -55,8 +59,10 @@ demo: setup
 	$(BIN)/python -m flashlane.demo
 
 test: TOOLS += redis-server:redis-server
+# Two at a time, a file by itself; a short folder, since the path of a Unix socket has a limit.
 test: setup
-	$(BIN)/python -m pytest
+	folder=$$(mktemp -d /tmp/fl.XXXX) && $(BIN)/python -m pytest -n 2 --dist loadfile --basetemp $$folder; \
+	  code=$$?; rm -rf "$$folder"; exit $$code
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

@@ -246,6 +246,28 @@ def cycle_pair(folder: Path) -> tuple[Path, Path]:
     return target, drafter
 
 
+def drafter(path: Path, changed: Mapping[str, Value | None] | None = None, seed: int = 0) -> Path:
+    """A DFlash drafter as wide as the random models, which guesses; None leaves an entry out."""
+    draw = _Draw(seed)
+    tensors = {
+        "fc.weight": draw.matrix(EMBEDDING, EMBEDDING),
+        "enc.output_norm.weight": _ones(EMBEDDING),
+        "output_norm.weight": _ones(EMBEDDING),
+        "blk.0.attn_q_norm.weight": _ones(_HEAD_SIZE),
+        "blk.0.attn_k_norm.weight": _ones(_HEAD_SIZE),
+        **draw.attention(0),
+        **draw.feed_forward(0),
+    }
+    entries = {
+        **_header("dflash", 1),
+        "tokenizer.ggml.mask_token_id": _WIDTH - 1,
+        "dflash.block_size": 16,
+        "dflash.target_layers": [1],
+        **(changed or {}),
+    }
+    return written(path, {k: v for k, v in entries.items() if v is not None}, tensors)
+
+
 class _Draw:
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)

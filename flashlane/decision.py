@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from flashlane.request import Lane
@@ -50,6 +51,35 @@ class Signals:
 
 
 @dataclass(frozen=True)
+class GearRecord:
+    """What answers at one gear did: running means over `answers` of them."""
+
+    decode_tokens_per_s: float
+    acceptance: float | None = None
+    """Share of the drafted tokens that the model took; None where nothing was drafted."""
+    answers: int = 1
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """A drafter, the gears it may take, and what they were worth so far.
+
+    `records` are by kind of ask, then by gear; those of all kinds together stand under "".
+    `turns` counts the requests of each kind. One in `explore_every` tries another gear.
+    """
+
+    choices: tuple[int, ...]
+    explore_every: int
+    records: Mapping[str, Mapping[int, GearRecord]] = field(default_factory=dict)
+    turns: Mapping[str, int] = field(default_factory=dict)
+
+
+DOUBT_SEED = 0.3
+"""Share of first passes that are doubted, until answers have told better."""
+_NO_DOUBTS: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
 class LaneOption:
     """A lane that this request could take: its LiteLLM model group and its speeds (tokens/s)."""
 
@@ -58,7 +88,31 @@ class LaneOption:
     scorer_tokens_per_s: float | None = None
     """None: the scorer reads nothing, its cost is neglected (`uniform`)."""
     cached_tokens: int = 0
+    """Of the whole prompt; a compressing lane has their shorter form in its cache."""
     allowed: bool = True
+    tokens_per_estimate: float = 1.0
+    """Tokens of a prompt for each token that `estimate_tokens` counts."""
+    doubts: Mapping[str, float] = field(default_factory=lambda: _NO_DOUBTS)
+    """By kind of ask: share of the first passes that were doubted; only for the verify lane."""
+    drafting: Drafting | None = None
+    """None: no drafter, or its gear is the engine's own choice."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a lane's engine keeps of a conversation: `tokens` of its last prompt, whole, which it
+    read shortened to `keep_ratio`; 1.0 in the direct lane."""
+
+    tokens: int
+    keep_ratio: float = 1.0
+
+
+@dataclass(frozen=True)
+class Recollection:
+    """A conversation so far: the lane of its last request, and what each of its lanes holds."""
+
+    lane: Lane
+    held: Mapping[Lane, Held] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

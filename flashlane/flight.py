@@ -12,6 +12,7 @@ from flashlane.affinity import Measured, Trip
 from flashlane.decision import Decision, Reason
 from flashlane.payload import as_mapping, get, payloads
 from flashlane.routelog import RouteRecord, Status
+from flashlane.verify.check import FIRST_FAILED, NUMBER_KEY, Check
 
 FLIGHT_KEY = "flashlane_flight"
 """Key of the metadata that names a request's flight: LiteLLM's own call id may be the client's."""
@@ -52,6 +53,11 @@ class Flight:
     timings: dict[str, Any] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
     deployment: str = ""
+    attempts: int = 0
+    engine: str = ""
+    """Under which name it is remembered what the answer tells of the engine that gave it."""
+    sent: float | None = None
+    """When the last attempt went to an engine, monotonic."""
     cost: float | None = None
     ended: bool = False
     trip: Trip | None = None
@@ -63,6 +69,10 @@ class Flight:
     verdict_reasons: str = ""
     answered_by: str = ""
     first_pass: FirstPass | None = None
+    check: Check | None = None
+    """The passes of a request in the verify lane."""
+    whole: dict[str, Any] = field(default_factory=dict)
+    """The body's fields as they were before they were shortened at the proxy."""
     _summary: dict[str, Any] = field(default_factory=dict)
     _spent: dict[str, Any] = field(default_factory=dict)
 
@@ -94,6 +104,65 @@ class Flight:
             decision = replace(self.decision, reasons=(*self.decision.reasons, reason))
             self._summary["reasons"] = decision.to_json(with_ask=False)["reasons"]
             self._spent["reasons"] = decision.reason_codes
+
+    def attempted(self, group: str) -> None:
+        """LiteLLM tries model group `group` now."""
+        check = self.check
+        if check and check.current == 1 and group != check.group and not check.fell_back:
+            check.fell_back = True
+            self.judged(False, FIRST_FAILED)
+            self._put_aside()
+
+    def judged(self, accepted: bool, reasons: str) -> None:
+        """Note the verdict on the first pass; `reasons` are comma-joined codes."""
+        self.verdict = "accepted" if accepted else "doubted"
+        self.verdict_reasons = reasons
+
+    def left_unchecked(self) -> None:
+        """The client went; what the first pass's end looked like then is no verdict."""
+        check = self.check
+        if check and check.current == 1 and not (check.fell_back or self.answered_by):
+            self.verdict, self.verdict_reasons = "unchecked", ""
+
+    def next_pass(self) -> None:
+        """The second pass begins; its figures take the place of the first one's."""
+        if self.check is not None:
+            self.check.current = 2
+            if not self.check.fell_back:
+                self._put_aside()
+        if self.trip is not None:
+            self.trip.tried.clear()  # no attempt has failed there
+
+    def _put_aside(self) -> None:
+        tokens = self.timings.get("prompt_n")
+        if tokens is None:
+            tokens = _first_int(self.usage, "prompt_tokens", "input_tokens")
+        cost = self.check.costs.get(1) if self.check else None
+        self.first_pass = FirstPass(tokens, 1000.0 * (time.monotonic() - self.started), cost)
+        self.timings, self.usage = {}, {}
+
+    def verdict_note(self) -> dict[str, str]:
+        """What the client is told of the check; empty where there is none to tell of."""
+        if not self.verdict:
+            return {}
+        return {
+            "verdict": self.verdict,
+            "reasons": self.verdict_reasons,
+            "answered_by": self.answered_by,
+        }
+
+    def logged(self, number: int, cost: float | None, response: object) -> None:
+        """LiteLLM has logged pass `number`, which it may do when the next one runs already."""
+        check, self.cost = self.check, cost
+        if check is not None:
+            check.costs[number] = cost
+            self.cost = check.cost
+            if self.first_pass is not None and number < check.current:
+                usage = as_mapping(get(response, "usage"))
+                tokens = self.first_pass.tokens or _first_int(usage, "prompt_tokens")
+                self.first_pass = replace(self.first_pass, tokens=tokens, cost=cost)
+                return
+        self.see_payload(response)
 
     @property
     def prompt_tokens(self) -> int | None:
@@ -166,11 +235,14 @@ class Flight:
         if self.stream:
             first = self.first_chunk
             ttft_ms = None if first is None else 1000.0 * (first - self.started)
+        elif ttft_ms is not None and self.first_pass is not None:
+            ttft_ms += self.first_pass.ms
         completed = timings.get(
             "predicted_n", _first_int(self.usage, "completion_tokens", "output_tokens")
         )
         # A compressed prompt whose engine's report was lost on the way: its length is not known.
-        original = None if decision and decision.lane == "pflash" and not pflash else prompt
+        compressed = decision and decision.lane != "direct" and self.answered_by != "direct"
+        original = None if compressed and not pflash else prompt
         reasons = [decision.reason_codes] if decision else []
         if self.placement:
             reasons.append(self.placement.code)
@@ -260,6 +332,9 @@ class Flights:
         """Take `flight` out; False when it had ended before."""
         first = not flight.ended
         flight.ended = True
+        flight.whole = {}
+        if flight.check is not None:
+            flight.check.view = None
         self._flights.pop(flight.flight_id, None)
         self._landed[flight.flight_id] = flight
         while len(self._landed) > _MAX_LANDED:
@@ -272,11 +347,25 @@ class Flights:
 
 def flight_id_in(data: Mapping[str, Any]) -> object:
     """The flight id that a hook's data carries, or None."""
+    return _metadata_value(data, FLIGHT_KEY)
+
+
+def pass_in(data: Mapping[str, Any]) -> int:
+    """Which pass of a request in the verify lane a hook's data belongs to."""
+    return 2 if _metadata_value(data, NUMBER_KEY) == 2 else 1
+
+
+def group_in(data: Mapping[str, Any]) -> str:
+    """The model group that LiteLLM's router tries; empty where it does not say."""
+    return str(_metadata_value(data, "model_group") or "")
+
+
+def _metadata_value(data: Mapping[str, Any], name: str) -> object:
     for holder in (data, data.get("litellm_params")):
         for key in METADATA_KEYS:
             metadata = holder.get(key) if isinstance(holder, Mapping) else None
-            if isinstance(metadata, Mapping) and metadata.get(FLIGHT_KEY):
-                return metadata[FLIGHT_KEY]
+            if isinstance(metadata, Mapping) and metadata.get(name):
+                return metadata[name]
     return None
 
 

@@ -5,62 +5,60 @@ Pure: no I/O, no clock, no logging. Linear in the length of the body.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-Lane = Literal["direct", "pflash", "verify"]
-LANES: tuple[Lane, ...] = ("direct", "pflash", "verify")
-LANE_ALIASES: Mapping[str, Lane] = {
-    "direct": "direct",
-    "pflash": "pflash",
-    "verify": "verify",
-    "direct_exact": "direct",
-    "pflash_broad": "pflash",
-    "pflash_then_direct_verify": "verify",
-}
-ROUTE_FIELDS = ("route", "x_route", "smart_route")
-ROUTE_HEADER = "x-flashlane-route"
-PFLASH_MODES = ("off", "auto", "always")
-MAX_MIN_KEEP_TOKENS = 2**31 - 1
-"""The server reads `min_keep_tokens` into a signed 32-bit integer."""
-_PFLASH_KEYS = ("mode", "keep_ratio", "min_keep_tokens")
-_PFLASH_FLAT = {f"pflash_{key}": key for key in _PFLASH_KEYS}
-PRIVATE_FIELDS = (*ROUTE_FIELDS, "pflash", *_PFLASH_FLAT)
-"""Body fields that are ours: read here, and removed before the request leaves the proxy."""
+from flashlane.ask import Piece, find_ask
+from flashlane.askline import is_follow_up
+from flashlane.controls import (
+    LANE_ALIASES,
+    LANES,
+    PRIVATE_FIELDS,
+    Controls,
+    Lane,
+    RequestError,
+    read_controls,
+    shown,
+)
 
-_SHOWN_MAX_CHARS = 80
-_ASK_MAX_CHARS = 600
-"""A paragraph no longer than this can be somebody's ask; a longer one is material."""
+__all__ = [
+    "LANES",
+    "LANE_ALIASES",
+    "PRIVATE_FIELDS",
+    "Controls",
+    "Kind",
+    "Lane",
+    "RequestError",
+    "RequestView",
+    "Span",
+    "estimate_tokens",
+    "read_controls",
+    "read_request",
+    "shown",
+]
+
+_COUNTED_CHARS = 16_384
+"""Longer texts that are not ASCII are counted by samples of `_SAMPLE_CHARS`."""
+_SAMPLE_CHARS = 256
+_SAMPLES = 32
+_TURNS_BACK = 4
+"""So many earlier turns of the user are looked at for an ask that the newest one lacks."""
+_NESTED = 4
+"""Deeper tool results inside tool results are not read."""
+_NAMED_CHARS = 4096
+_NO_CONTROLS = Controls()
 
 Kind = Literal["chat", "completion", "messages", "responses"]
 
 
-class RequestError(ValueError):
-    """A request that is refused with 400. `param` names the field at fault."""
-
-    def __init__(self, message: str, param: str) -> None:
-        super().__init__(message)
-        self.param = param
-
-
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A piece of the request's text. `where` is its path in the body, `messages[2]` for one."""
 
     text: str
     role: str
     where: str
-
-
-@dataclass(frozen=True)
-class Controls:
-    """What the client asked of flashlane itself, validated."""
-
-    lane: Lane | None = None
-    lane_field: str = ""
-    keep_ratio: float | None = None
-    min_keep_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,127 +72,38 @@ class RequestView:
     context: tuple[Span, ...]
     estimated_tokens: int
     context_tokens: int
-    controls: Controls = Controls()
+    controls: Controls = _NO_CONTROLS
     stream: bool = False
     structure: tuple[str, ...] = ()
     """Names of the body's fields that demand an exact answer: tools, response_format, …"""
     multimodal: bool = False
     token_prompt: bool = False
-
-
-def shown(value: object) -> str:
-    """`value` as an error names it: a client's value may be as long as a prompt."""
-    text = repr(value) if isinstance(value, (str, int, float, bool)) else type(value).__name__
-    return text if len(text) <= _SHOWN_MAX_CHARS else f"{text[:_SHOWN_MAX_CHARS]}…"
+    max_tokens: int | None = None
+    ask_where: tuple[str, ...] = ()
+    """Paths in the body of what was taken as the ask."""
+    conversation: str = ""
+    """Names what stays as a chat grows, its system prompt and first user message; empty where the
+    body holds no such thing."""
 
 
 def estimate_tokens(text: str) -> int:
     """Tokens of `text` before any tokenizer has seen it.
 
     Four ASCII characters a token, one token for each other character: within about 30 % for
-    English prose, code and CJK on the vocabularies this was compared with.
+    English prose, code and CJK on the vocabularies this was compared with. A long text that is not
+    ASCII is sampled.
     """
-    ascii_chars = len(text.encode("ascii", "ignore"))
-    return (ascii_chars + 3) // 4 + (len(text) - ascii_chars)
-
-
-def read_controls(body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Controls:
-    """The client's own choice of lane and keep ratio.
-
-    Raises `RequestError` for an unknown value, and for two fields that contradict each other.
-    """
-    named: list[tuple[str, str, Lane]] = []
-    for field in ROUTE_FIELDS:
-        if body.get(field) is not None:
-            named.append((field, str(body[field]), _lane_of(field, body[field])))
-    for name, value in (headers or {}).items():
-        if name.lower() == ROUTE_HEADER:
-            named.append((ROUTE_HEADER, value, _lane_of(ROUTE_HEADER, value)))
-    pflash = _pflash_fields(body)
-    mode = pflash.get("mode")
-    if mode == "off":
-        named.append(("pflash.mode", "off", "direct"))
-    elif mode == "always":
-        named.append(("pflash.mode", "always", "pflash"))
-    for field, value, lane in named[1:]:
-        if lane != named[0][2]:
-            raise RequestError(
-                f"{named[0][0]} is {shown(named[0][1])} and {field} is {shown(value)}: "
-                "they ask for different lanes; send one of them",
-                field,
-            )
-    return Controls(
-        lane=named[0][2] if named else None,
-        lane_field=named[0][0] if named else "",
-        keep_ratio=pflash.get("keep_ratio"),
-        min_keep_tokens=pflash.get("min_keep_tokens"),
-    )
-
-
-def _lane_of(field: str, value: object) -> Lane:
-    lane = LANE_ALIASES.get(value.strip()) if isinstance(value, str) else None
-    if lane is None:
-        accepted = ", ".join(LANE_ALIASES)
-        raise RequestError(f"{field} is {shown(value)}; accepted values: {accepted}", field)
-    return lane
-
-
-def _pflash_fields(body: Mapping[str, Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    nested = body.get("pflash")
-    if nested is not None:
-        if not isinstance(nested, Mapping):
-            raise RequestError(
-                f"pflash is {shown(nested)}; it must be an object with {', '.join(_PFLASH_KEYS)}",
-                "pflash",
-            )
-        for key, value in nested.items():
-            if key not in _PFLASH_KEYS:
-                raise RequestError(
-                    f"pflash.{key} is not known; accepted keys: {', '.join(_PFLASH_KEYS)}",
-                    f"pflash.{key}",
-                )
-            if value is not None:
-                fields[key] = _pflash_value(f"pflash.{key}", key, value)
-    for field in body:
-        ours = field.startswith(("pflash_", "kvflash")) and field not in _PFLASH_FLAT
-        if ours and body[field] is not None:
-            raise RequestError(
-                f"{field} is not known; accepted fields: pflash, {', '.join(_PFLASH_FLAT)}", field
-            )
-    for flat, key in _PFLASH_FLAT.items():
-        if body.get(flat) is None:
-            continue
-        value = _pflash_value(flat, key, body[flat])
-        if key in fields and fields[key] != value:
-            raise RequestError(
-                f"{flat} is {shown(value)} and pflash.{key} is {shown(fields[key])}; "
-                "send one of them",
-                flat,
-            )
-        fields[key] = value
-    return fields
-
-
-def _pflash_value(field: str, key: str, value: object) -> object:
-    if key == "mode":
-        if value in PFLASH_MODES:
-            return value
-        raise RequestError(
-            f"{field} is {shown(value)}; accepted values: {', '.join(PFLASH_MODES)}", field
-        )
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if key == "keep_ratio":
-        if number and 0 < value <= 1:  # type: ignore[operator]
-            return float(value)  # type: ignore[arg-type]
-        raise RequestError(f"{field} is {shown(value)}; it must be above 0 and at most 1", field)
-    if isinstance(value, int) and number and 0 <= value <= MAX_MIN_KEEP_TOKENS:
-        return value
-    raise RequestError(
-        f"{field} is {shown(value)}; it must be a whole number of tokens, "
-        f"0 to {MAX_MIN_KEEP_TOKENS}",
-        field,
-    )
+    size = len(text)
+    if text.isascii():
+        return (size + 3) // 4
+    if size <= _COUNTED_CHARS:
+        ascii_chars = len(text.encode("ascii", "ignore"))
+    else:
+        step = (size - _SAMPLE_CHARS) // (_SAMPLES - 1)
+        starts = range(0, step * _SAMPLES, step)
+        sample = "".join([text[start : start + _SAMPLE_CHARS] for start in starts])
+        ascii_chars = size * len(sample.encode("ascii", "ignore")) // len(sample)
+    return (ascii_chars + 3) // 4 + (size - ascii_chars)
 
 
 def read_request(
@@ -207,8 +116,9 @@ def read_request(
     """
     kind = kind or _kind_of(body)
     spans = list(_spans(body, kind))
-    instructions, context, ask = _split(spans)
-    tokens = sum(estimate_tokens(span.text) for span in spans)
+    instructions, context, asks = _split(spans)
+    context_tokens = sum([estimate_tokens(span.text) for span in context])
+    tokens = context_tokens + sum([estimate_tokens(span.text) for span in instructions])
     token_prompt = False
     prompt = body.get("prompt") if kind == "completion" else None
     _check_prompt(prompt)
@@ -219,17 +129,43 @@ def read_request(
     return RequestView(
         kind=kind,
         model=str(body.get("model") or ""),
-        ask=ask,
+        ask="\n".join([span.text for span in asks]),
         instructions=tuple(instructions),
         context=tuple(context),
         estimated_tokens=tokens,
-        context_tokens=sum(estimate_tokens(span.text) for span in context),
+        context_tokens=context_tokens,
         controls=read_controls(body, headers),
         stream=bool(body.get("stream")),
         structure=tuple(_structure(body, kind)),
         multimodal=_has_media(body),
         token_prompt=token_prompt,
+        max_tokens=_max_tokens(body),
+        ask_where=tuple(dict.fromkeys(span.where for span in asks)),
+        conversation=_conversation(body, spans),
     )
+
+
+def _max_tokens(body: Mapping[str, Any]) -> int | None:
+    for field in ("max_completion_tokens", "max_output_tokens", "max_tokens"):
+        value = body.get(field)
+        if type(value) is int and value > 0:
+            return value
+    return None
+
+
+def _conversation(body: Mapping[str, Any], spans: list[Span]) -> str:
+    """Hash of the lengths and beginnings of the system prompt and the first user message."""
+    if body.get("previous_response_id") is not None:
+        return ""  # what came before is not in the body
+    digest = hashlib.blake2b(digest_size=8)
+    for span in spans:
+        part = f"{span.role}\0{len(span.text)}\0{span.text[:_NAMED_CHARS]}\0"
+        digest.update(part.encode("utf-8", "surrogatepass"))
+        if span.role == "user":
+            return digest.hexdigest()
+        if span.role != "system":
+            break
+    return ""
 
 
 def _check_prompt(prompt: object) -> None:
@@ -264,6 +200,9 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+_ROLES = {"developer": "system", "function": "tool"}
+
+
 def _spans(body: Mapping[str, Any], kind: Kind) -> Iterator[Span]:
     if kind == "completion":
         prompt = body.get("prompt")
@@ -282,18 +221,21 @@ def _spans(body: Mapping[str, Any], kind: Kind) -> Iterator[Span]:
         yield from _content_spans(body.get("system"), "system", "system")
     key = "input" if kind == "responses" else "messages"
     for i, message in enumerate(_list(body.get(key))):
-        if not isinstance(message, Mapping):
+        if type(message) is not dict and not isinstance(message, Mapping):
             continue
         where = f"{key}[{i}]"
         role = str(message.get("role") or message.get("type") or "user")
-        role = {"developer": "system", "function": "tool"}.get(role, role)
+        role = _ROLES.get(role, role)
+        content = message.get("content")
         if role == "function_call_output":
             yield from _content_spans(message.get("output"), "tool", where)
+        elif type(content) is str:
+            yield Span(content, role, where)
         else:
-            yield from _content_spans(message.get("content"), role, where)
+            yield from _content_spans(content, role, where)
 
 
-def _content_spans(content: object, role: str, where: str) -> Iterator[Span]:
+def _content_spans(content: object, role: str, where: str, nested: int = 0) -> Iterator[Span]:
     if isinstance(content, str):
         yield Span(content, role, where)
         return
@@ -302,64 +244,69 @@ def _content_spans(content: object, role: str, where: str) -> Iterator[Span]:
             yield Span(part, role, f"{where}.content[{i}]")
         elif isinstance(part, Mapping):
             if part.get("type") == "tool_result":
-                yield from _content_spans(part.get("content"), "tool", f"{where}.content[{i}]")
+                if nested < _NESTED:
+                    place = f"{where}.content[{i}]"
+                    yield from _content_spans(part.get("content"), "tool", place, nested + 1)
             elif isinstance(part.get("text"), str):
                 yield Span(part["text"], role, f"{where}.content[{i}]")
 
 
-def _split(spans: list[Span]) -> tuple[list[Span], list[Span], str]:
-    """Instruction spans, context spans, and the ask in the newest user message.
+def _split(spans: list[Span]) -> tuple[list[Span], list[Span], list[Span]]:
+    """Instruction spans, context spans, and the ask, which is among the instructions.
 
-    The newest user message often holds document and ask together, with the ask before the
-    document, after it, or both. Its short first and last paragraphs are taken as the ask.
-    A newest user message that is all material leaves an empty ask, which routes as unsure.
+    The ask stands in the newest user message, often before, after or amid a document. Where that is
+    all material, or leans on what was asked before ("and the second one?"), the newest earlier user
+    message that asks counts as well. No ask at all routes as unsure.
     """
-    last_user = next((s.where.split(".")[0] for s in reversed(spans) if s.role == "user"), None)
+    turns: dict[str, list[int]] = {}
+    for number in range(len(spans) - 1, -1, -1):
+        span = spans[number]
+        if span.role != "user" or not span.text or span.text.isspace():
+            continue
+        turn = _turn(span.where)
+        if turn not in turns and len(turns) > _TURNS_BACK:
+            break
+        turns.setdefault(turn, []).insert(0, number)
+    pieces: dict[int, list[Piece]] = {}
+    for numbers in turns.values():
+        texts = [spans[number].text for number in numbers]
+        found = find_ask(texts)
+        for piece in found:
+            pieces.setdefault(numbers[piece.text], []).append(piece)
+        if found and not _leans(texts, found):
+            break
     instructions: list[Span] = []
     context: list[Span] = []
-    asks: list[str] = []
-    for span in spans:
-        if not span.text.strip():
-            continue
-        if span.role == "system":
+    asks: list[Span] = []
+    for number, span in enumerate(spans):
+        if number in pieces:
+            _cut(span, pieces[number], asks, context)
+        elif span.role == "system":
             instructions.append(span)
-        elif span.where.split(".")[0] == last_user and span.role == "user":
-            head, middle, tail = split_ask(span.text)
-            for text in (head, tail):
-                if text:
-                    asks.append(text)
-                    instructions.append(Span(text, span.role, span.where))
-            if middle:
-                context.append(Span(middle, span.role, span.where))
-        else:
+        elif span.text and not span.text.isspace():
             context.append(span)
-    return instructions, context, "\n".join(asks)
+    return [*instructions, *asks], context, asks
 
 
-def split_ask(text: str) -> tuple[str, str, str]:
-    """(ask before the material, the material, ask after it); any of them may be empty.
-
-    A text no longer than `_ASK_MAX_CHARS` is all ask. Otherwise the first and the last
-    paragraph are asks when they are short enough, by line where paragraphs are too long.
-    """
-    text = text.strip()
-    if len(text) <= _ASK_MAX_CHARS:
-        return text, "", ""
-    head = _short_end(text, first=True)
-    tail = _short_end(text, first=False)
-    middle = text[len(head) : len(text) - len(tail)].strip()
-    return head, middle, tail
+def _turn(where: str) -> str:
+    """The message of a span; the texts of a completion's prompt are one."""
+    return where.partition(".")[0] if not where.startswith("prompt") else "prompt"
 
 
-def _short_end(text: str, *, first: bool) -> str:
-    for separator in ("\n\n", "\n"):
-        at = text.find(separator) if first else text.rfind(separator)
-        if at < 0:
-            continue
-        piece = text[:at] if first else text[at + len(separator) :]
-        if piece.strip() and len(piece) <= _ASK_MAX_CHARS:
-            return piece
-    return ""
+def _leans(texts: list[str], found: Sequence[Piece]) -> bool:
+    return len(found) == 1 and is_follow_up(texts[found[0].text][found[0].start : found[0].end])
+
+
+def _cut(span: Span, pieces: list[Piece], asks: list[Span], context: list[Span]) -> None:
+    """`span` as asks and the material around them."""
+    at = 0
+    for piece in [*pieces, None]:
+        between = span.text[at : piece.start if piece else len(span.text)]
+        if between and not between.isspace():
+            context.append(Span(between, span.role, span.where))
+        if piece is not None:
+            asks.append(Span(span.text[piece.start : piece.end].strip(), span.role, span.where))
+            at = piece.end
 
 
 _STRUCTURE_FIELDS = (
@@ -403,7 +350,10 @@ def _plain_text_format(value: object) -> bool:
 
 def _has_media(body: Mapping[str, Any]) -> bool:
     for item in _list(body.get("messages")) + _list(body.get("input")):
-        if isinstance(item, Mapping) and _media_in(item.get("content"), depth=0):
+        if type(item) is not dict and not isinstance(item, Mapping):
+            continue
+        content = item.get("content")
+        if type(content) is list and _media_in(content, depth=0):
             return True
     return False
 

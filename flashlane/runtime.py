@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,9 @@ from flashlane.sidecar import Sidecar
 
 log = logging.getLogger("flashlane")
 
+_READY_S = 0.5
+"""For so long a backend that answered is taken to answer still, if its process is there: less than
+the supervisor waits before it stops one that was just asked for."""
 _COST_WAIT_S = 5.0
 """How long a finished request waits for LiteLLM's own log event, which carries the cost."""
 
@@ -72,6 +76,7 @@ class Runtime:
         self._client_lock = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._runs: dict[str, str] = {}
+        self._ready: dict[str, tuple[int, float]] = {}
 
     @property
     def reload_state(self) -> ReloadState:
@@ -93,10 +98,22 @@ class Runtime:
                 self._client = connect_or_start(self.config_path)
             return self._client
 
-    async def ensure_backend(self, name: str) -> None:
-        """Wait until backend `name` answers; raises `RuntimeError` with the supervisor's words."""
-        client = await asyncio.to_thread(self.supervisor)
-        await self._saw_run(name, (await client.ensure(name)).run)
+    async def ensure_backend(self, name: str, *, again: bool = False) -> None:
+        """Wait until backend `name` answers; raises `RuntimeError` with the supervisor's words.
+
+        `again`: an attempt has failed before, so what was known a moment ago is not relied on.
+        """
+        known = self._ready.get(name)
+        if known and not again:
+            pid, until = known
+            if time.monotonic() < until and _runs(pid):
+                return
+        client = self._client
+        if client is None:
+            client = await asyncio.to_thread(self.supervisor)
+        endpoint = await client.ensure(name)
+        self._ready[name] = (endpoint.pid, time.monotonic() + _READY_S)
+        await self._saw_run(name, endpoint.run)
 
     def may_choose(self, group: str) -> bool:
         """Whether affinity has any use: `group` or another has several deployments, or it is not
@@ -189,6 +206,15 @@ class Runtime:
         except Exception as failure:
             log.error("flashlane: route log %s: %s", self.route_log.path, failure)
 
+    def answered(self, flight: Flight) -> None:
+        """The client has its answer: the record waits for nothing but LiteLLM's log event."""
+        if flight.check is not None:
+            flight.check.settled = True
+            if flight.check.complete:
+                self.finish(flight, "ok")
+                return
+        self.finish_soon(flight)
+
     def finish_soon(self, flight: Flight) -> None:
         """Finish as `ok` when the log event with the cost has not done it within some seconds."""
 
@@ -233,6 +259,14 @@ def sole(hook: Callable[[], T]) -> T:
         if key not in _hooks:
             _hooks[key] = hook()
         return _hooks[key]  # type: ignore[return-value]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return pid > 0
 
 
 def _config_path() -> Path:

@@ -15,7 +15,7 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from flashlane.backends.command import api_key
 from flashlane.compress import CompressError, compress, material
-from flashlane.flight import Flight
+from flashlane.flight import Flight, group_in, pass_in
 from flashlane.router import group_backends
 from flashlane.runtime import Runtime, runtime_or_none, sole
 
@@ -59,6 +59,47 @@ class PFlashHook(CustomLogger):
                 extra["pflash"]["min_keep_tokens"] = decision.min_keep_tokens
         return data
 
+    async def async_pre_call_deployment_hook(
+        self, kwargs: dict[str, Any], call_type: Any
+    ) -> dict[str, Any] | None:
+        """An attempt outside the lane's group, a fallback or a second pass, gets the whole prompt.
+
+        LiteLLM does not run the hook above for it.
+        """
+        state = runtime_or_none()
+        flight = state.flights.of(kwargs) if state else None
+        decision = flight.decision if flight else None
+        if state is None or flight is None or decision is None or decision.lane == "direct":
+            return kwargs
+        group = group_in(kwargs)
+        second = flight.check is not None and pass_in(kwargs) == 2
+        if not second and group in ("", decision.group):
+            return kwargs
+        kwargs.update({k: v for k, v in flight.whole.items() if _own_shape(call_type, flight)})
+        extra = dict(kwargs.get("extra_body") or {})
+        extra.pop("pflash", None)
+        if state.backend_of(kwargs.get("api_base")) is None:
+            extra.pop("timings_on_finish", None)
+        else:
+            extra["pflash"] = {"mode": "off"}
+            if kwargs.get("stream"):
+                extra["timings_on_finish"] = True
+        kwargs["extra_body"] = extra
+        return kwargs
+
+
+_CALLS = {
+    "chat": "acompletion",
+    "completion": "atext_completion",
+    "messages": "anthropic_messages",
+    "responses": "aresponses",
+}
+
+
+def _own_shape(call_type: Any, flight: Flight) -> bool:
+    """Whether a call still has the client's API, before LiteLLM makes another one's of it."""
+    return str(getattr(call_type, "value", call_type)) == _CALLS.get(flight.endpoint)
+
 
 async def _compress_here(state: Runtime, flight: Flight, data: dict[str, Any]) -> None:
     """Shorten the prompt in `data`. A failure leaves it whole, and its record says why."""
@@ -84,7 +125,9 @@ async def _compress_here(state: Runtime, flight: Flight, data: dict[str, Any]) -
         log.warning("pflash at the proxy left a prompt whole: %s", reason)
         flight.timings["pflash"] = {"reason": reason}
         return
-    data.update(found.put_back(answer["messages"]))
+    shorter = found.put_back(answer["messages"])
+    flight.whole = {field: data[field] for field in shorter}
+    data.update(shorter)
     flight.timings["pflash"] = {
         key: answer.get(key)
         for key in ("scorer", "original_tokens", "kept_tokens", "score_ms", "reason")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -16,12 +17,15 @@ from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy._types import ProxyException
 
 from flashlane.decision import Decision, Reason
-from flashlane.flight import FLIGHT_KEY, Flight, flight_id_in, summary_in
+from flashlane.flight import FLIGHT_KEY, Flight, flight_id_in, group_in, pass_in, summary_in
 from flashlane.policy import decide
 from flashlane.request import Kind, RequestError
 from flashlane.routelog import Status
 from flashlane.router import lane_options, read, take_private_fields
 from flashlane.runtime import Runtime, runtime_or_none, sole
+from flashlane.verify.check import NUMBER_KEY, Check
+from flashlane.verify.lane import relay, settle
+from flashlane.verify.second import fall_back_to_direct
 
 log = logging.getLogger("flashlane.router")
 
@@ -69,7 +73,11 @@ class SmartRouter(CustomLogger):
             log.error("router failed open to the direct lane: %s", _where(error))
             decision = _failed_open(flight.model, error)
         data["model"] = decision.group
-        flight.announce(decision, _metadata(data, kind))
+        metadata = _metadata(data, kind)
+        flight.announce(decision, metadata)
+        if flight.check is not None:
+            metadata[NUMBER_KEY] = 1
+            fall_back_to_direct(data, metadata, flight.check)
         return data
 
     async def async_pre_call_deployment_hook(
@@ -84,8 +92,11 @@ class SmartRouter(CustomLogger):
         if flight is not None:
             info = kwargs.get("model_info")
             flight.deployment = name or str((info or {}).get("id") or "")
+            flight.attempts += 1
+            if group := group_in(kwargs):
+                flight.attempted(group)
         if name is not None:
-            await state.ensure_backend(name)
+            await state.ensure_backend(name, again=flight is None or flight.attempts > 1)
         return kwargs
 
     async def async_post_call_response_headers_hook(
@@ -106,6 +117,7 @@ class SmartRouter(CustomLogger):
             "x-flashlane-reasons": ",".join(r["code"] for r in decision.get("reasons", [])),
             "x-flashlane-keep-ratio": str(decision.get("keep_ratio")),
             **({"x-flashlane-sidecar": flight.sidecar} if flight and flight.sidecar else {}),
+            **(_verdict_headers(flight, response) if flight else {}),
         }
 
     async def async_post_call_success_hook(
@@ -113,8 +125,11 @@ class SmartRouter(CustomLogger):
     ) -> Any:
         state, flight = _flight_of(data)
         if state and flight:
-            flight.see_payload(response)
-            state.finish_soon(flight)
+            if flight.check is None:
+                flight.see_payload(response)
+            else:
+                response = await settle(flight, flight.check, data, response, user_api_key_dict)
+            state.answered(flight)
         return response
 
     async def async_post_call_streaming_iterator_hook(
@@ -127,9 +142,16 @@ class SmartRouter(CustomLogger):
             return
         status: Status = "disconnected"
         error = ""
+        check, every_s = flight.check, state.config.verify.keepalive_s
+        passes = (
+            relay(flight, check, request_data, response, user_api_key_dict, every_s)
+            if check
+            else None
+        )
         try:
-            async for chunk in response:
-                flight.see_chunk(chunk)
+            async for chunk in passes or response:
+                if passes is None:
+                    flight.see_chunk(chunk)
                 yield chunk
             status = "ok"
         except Exception as failure:
@@ -137,9 +159,13 @@ class SmartRouter(CustomLogger):
             raise
         finally:
             if status == "ok":
-                state.finish_soon(flight)
+                state.answered(flight)
             else:
+                if status == "disconnected":
+                    flight.left_unchecked()
                 state.finish(flight, status, error)
+            if passes is not None:
+                await passes.aclose()
 
     async def async_post_call_success_deployment_hook(
         self, request_data: dict[str, Any], response: Any, call_type: Any
@@ -164,9 +190,10 @@ class SmartRouter(CustomLogger):
         if state is None or flight is None:
             return
         logged = kwargs.get("standard_logging_object") or {}
-        flight.cost = logged.get("response_cost", kwargs.get("response_cost"))
-        flight.see_payload(response_obj)
-        state.finish(flight, "ok")
+        cost = logged.get("response_cost", kwargs.get("response_cost"))
+        flight.logged(pass_in(kwargs), cost, response_obj)
+        if flight.check is None or flight.check.complete:
+            state.finish(flight, "ok")
 
     async def async_post_call_failure_hook(
         self,
@@ -228,6 +255,8 @@ async def _decide(
     lanes = lane_options(
         config, deployments, view.model, lambda group: group == model or _may_use(key, group)
     )
+    if "verify" in lanes and not lanes["direct"].allowed:
+        lanes["verify"] = replace(lanes["verify"], allowed=False)  # it may need both
     signals = await state.sidecar.advise(view, signals, lanes, config, flight)
     decision = decide(view, signals, config.policy, lanes)
     if decision.group != model and not _may_use(key, decision.group):
@@ -237,6 +266,16 @@ async def _decide(
             "model",
             403,
         )
+    if decision.lane == "verify":
+        direct = lanes["direct"]
+        if not direct.allowed:
+            raise _refusal(
+                f"this key may not use model group {direct.group!r}, which answers in the verify "
+                f"lane of {model!r} where a check fails",
+                "model",
+                403,
+            )
+        flight.check = Check(view, decision.group, direct.group)
     return decision
 
 
@@ -256,6 +295,26 @@ def _may_use(key: Any, group: str) -> bool:
         except ProxyException:
             return False
     return True
+
+
+def _verdict_headers(flight: Flight, response: Any) -> dict[str, str]:
+    """Of the verify lane; `x-litellm-*` that LiteLLM took from the first pass are put right."""
+    note = flight.verdict_note()
+    if not note or not flight.answered_by:
+        return {}  # a stream, whose verdict stands in its last chunk
+    headers = {
+        "x-flashlane-verdict": note["verdict"],
+        "x-flashlane-verdict-reasons": note["reasons"],
+        "x-flashlane-answered-by": note["answered_by"],
+    }
+    if flight.check is not None and flight.check.current == 2:
+        hidden = getattr(response, "_hidden_params", None) or {}
+        if hidden.get("model_id"):
+            headers["x-litellm-model-id"] = str(hidden["model_id"])
+        first = flight.check.costs.get(1)
+        if first is not None and isinstance(hidden.get("response_cost"), (int, float)):
+            headers["x-litellm-response-cost"] = str(first + hidden["response_cost"])
+    return headers
 
 
 def _client_body(data: Mapping[str, Any]) -> Mapping[str, Any]:

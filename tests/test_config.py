@@ -37,6 +37,18 @@ def backend(**fields: object) -> dict[str, object]:
         ({"backends": {"a": {"port": 1}}}, ["flashlane.backends.a.model", "missing"]),
         ({"lanes": {"local": {"pflash": "nope"}}}, ["lanes.local.pflash", "nope", "local"]),
         ({"lane": {}}, ["flashlane.lane", "'lanes'"]),
+        (
+            {"policy": {"verify_kinds": ["retreival"]}},
+            ["policy.verify_kinds.0", "'retreival'", "retrieval, quoting", "judgement"],
+        ),
+        (
+            {"policy": {"keep_ratios": {"sumary": 0.4}}},
+            ["policy.keep_ratios.sumary is", "'sumary'", "summary"],
+        ),
+        (
+            {"gears": {"choices": [4, 0]}},
+            ["gears.choices", "[4, 0]", "each above the one before"],
+        ),
     ],
 )
 def test_errors(tmp_path: Path, section: object, words: list[str]) -> None:
@@ -61,3 +73,10 @@ def test_the_repositorys_own_config() -> None:
     assert command[command.index("--pflash-mode") + 1] == "auto"
     assert command[command.index("-c") + 1] == "16384"
     assert command[command.index("--host") + 1] == "127.0.0.1"
+
+
+def test_gears_are_refused_until_the_router_chooses_them(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("model_list: []\nflashlane: {gears: {mode: auto}}\n")
+    with pytest.raises(ConfigError, match=r"gears\.mode is 'auto'; the router chooses no gears"):
+        load_config(path)

@@ -94,6 +94,7 @@ def test_the_example_loads_and_its_nulls_and_values_are_what_it_says() -> None:
     fresh = FlashlaneConfig()
     assert config.affinity == fresh.affinity
     assert config.sidecar == fresh.sidecar
+    assert config.gears == fresh.gears
     assert config.route_log == fresh.route_log
     assert (config.reload, config.compressor) == (fresh.reload, fresh.compressor)
     assert config.policy.model_copy(update={"min_prompt_tokens": 2048}) == fresh.policy
@@ -124,6 +125,10 @@ def test_real_configs_are_valid(path: Path, validator: jsonschema.Draft202012Val
         (("policy", "keep_ration"), 0.5),
         (("policy", "keep_ratio"), 0),
         (("policy", "keep_ratio"), 1.5),
+        (("policy", "keep_ratios"), {"sumary": 0.4}),
+        (("policy", "verify_kinds"), ["retreival"]),
+        (("policy", "max_kept_tokens"), 0),
+        (("gears", "choices"), [0, 99]),
         (("sidecar", "mode"), "on"),
         (("backends", "local", "port"), 70_000),
         (("backends", "local", "prot"), 1),

@@ -326,11 +326,11 @@ def test_a_running_proxy_decides_by_the_new_policy(proxy: tuple[Proxy, Path]) ->
             model="local", max_tokens=2, messages=[{"role": "user", "content": BROAD}]
         ).headers
 
-    assert headers()["x-flashlane-keep-ratio"] == "0.5"
+    assert headers()["x-flashlane-keep-ratio"] == "0.4"
     changed = yaml.safe_load(path.read_text())
-    changed["flashlane"]["policy"]["keep_ratio"] = 0.25
+    changed["flashlane"]["policy"]["keep_ratios"] = {"summary": 0.25}
     replace_file(path, yaml.safe_dump(changed))
-    until(lambda: "policy.keep_ratio changed" in running.log.read_text(), "not read again")
+    until(lambda: "policy.keep_ratios" in running.log.read_text(), "not read again")
     assert headers()["x-flashlane-keep-ratio"] == "0.25"
     replace_file(path, "flashlane: [")
     until(lambda: "stays as it was" in running.log.read_text(), "not refused")

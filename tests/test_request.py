@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashlane.request import RequestError, estimate_tokens, read_controls, read_request, split_ask
+from flashlane.request import RequestError, estimate_tokens, read_controls, read_request
 from flashlane.router import refuse_foreign_controls, take_private_fields
 
 DOCUMENT = "The harbour opened in 1901. Every list must be exact. " * 40
@@ -19,7 +19,8 @@ def test_ask_after_the_document() -> None:
 
 
 def test_ask_before_the_document() -> None:
-    assert split_ask(f"Summarise it.\n\n{DOCUMENT}")[0] == "Summarise it."
+    body = {"messages": [{"role": "user", "content": f"Summarise it.\n\n{DOCUMENT}"}]}
+    assert read_request(body).ask == "Summarise it."
 
 
 def test_a_document_alone_has_no_ask() -> None:

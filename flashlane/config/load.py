@@ -57,7 +57,8 @@ def _deployments(document: dict[str, Any]) -> Iterable[Deployment]:
 
 def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
-    key = ".".join(str(part) for part in ("flashlane", *first["loc"]))
+    # "[key]" says that the name itself is at fault, which the sentence shows anyway.
+    key = ".".join(str(part) for part in ("flashlane", *first["loc"]) if part != "[key]")
     if first["type"] == "extra_forbidden":
         known = _known_keys(first["loc"][:-1])
         close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)

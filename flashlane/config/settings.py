@@ -7,8 +7,34 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
+from flashlane.decision import BROAD_KINDS, EXACT_KINDS
+
+_ASK_KINDS = (*EXACT_KINDS, *BROAD_KINDS)
+_KINDS_SHOWN = ", ".join(_ASK_KINDS)
+
+
+def _known_kind(kind: str) -> str:
+    if kind not in _ASK_KINDS:
+        raise PydanticCustomError("ask_kind", "A kind of ask is one of {k}", {"k": _KINDS_SHOWN})
+    return kind
+
+
+AskKind = Annotated[
+    str,
+    AfterValidator(_known_kind),
+    WithJsonSchema({"type": "string", "enum": list(_ASK_KINDS)}),
+]
 Ratio = Annotated[float, Field(gt=0, le=1)]
 Tokens = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Speed = Annotated[float, Field(gt=0)]
@@ -106,7 +132,44 @@ class PolicyConfig(_Section):
 
     min_prompt_tokens: Tokens = 2048
     keep_ratio: Ratio = 0.5
+    """Share kept of the material, for kinds of ask that `keep_ratios` does not name."""
+    keep_ratios: dict[AskKind, Ratio] = Field(
+        default_factory=lambda: {
+            "retrieval": 0.2,
+            "checking": 0.2,
+            "summary": 0.4,
+            "explanation": 0.4,
+            "brainstorm": 0.4,
+            "comparison": 0.5,
+            "judgement": 0.5,
+        }
+    )
+    max_kept_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] = 16_384
+    """Material that is left of the longest prompts; the ratio falls to meet it."""
     min_saving_ms: Annotated[float, Field(ge=0)] = 500.0
+    flip_margin_ms: Annotated[float, Field(ge=0)] = 500.0
+    """What another lane must save before a conversation gives up what its lane has cached."""
+    verify_kinds: tuple[AskKind, ...] = ("retrieval", "checking")
+    """Kinds of ask that take the verify lane, where there is one."""
+
+
+class GearsConfig(_Section):
+    """How far drafters run ahead, by what that was measured to be worth."""
+
+    mode: Literal["off", "auto"] = "off"
+    choices: tuple[Annotated[int, Field(ge=0, le=64)], ...] = (0, 4, 8, 16)
+    """Tokens of a draft at most; 0 is no drafting."""
+    explore_every: Annotated[int, Field(ge=2)] = 20
+    """One of so many requests of a kind tries the gear beside the best one."""
+
+    @field_validator("choices")
+    @classmethod
+    def _rising(cls, choices: tuple[int, ...]) -> tuple[int, ...]:
+        if len(choices) < 2 or list(choices) != sorted(set(choices)):
+            raise PydanticCustomError(
+                "gear_choices", "It must be two or more numbers, each above the one before it"
+            )
+        return choices
 
 
 class AffinityConfig(_Section):
@@ -130,6 +193,13 @@ class SidecarConfig(_Section):
     """Above it the sidecar may call an ask broad; at 1 it can make a decision safer, no more."""
 
 
+class VerifyConfig(_Section):
+    """The lane whose answers are checked."""
+
+    keepalive_s: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    """How long a stream is silent at most while its answer is made and checked."""
+
+
 class RouteLogConfig(_Section):
     """Where route records go; `store_text` adds the ask's text to them."""
 
@@ -147,8 +217,10 @@ class FlashlaneConfig(_Section):
     compressor: str | None = None
     """The backend that compresses for lanes whose engines are not flashlane's."""
     policy: PolicyConfig = PolicyConfig()
+    gears: GearsConfig = GearsConfig()
     affinity: AffinityConfig = AffinityConfig()
     sidecar: SidecarConfig = SidecarConfig()
+    verify: VerifyConfig = VerifyConfig()
     reload: bool = True
     """Whether a changed file takes effect in running proxies, as far as it can."""
     route_log: RouteLogConfig = RouteLogConfig()

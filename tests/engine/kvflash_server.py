@@ -34,6 +34,23 @@ def ask(server: Engine, prompt: Tokens | str, **fields: Any) -> tuple[Tokens, di
     return answer["tokens"], answer["timings"]
 
 
+def say(
+    server: Engine, mode: str, chat: list[dict[str, str]], **fields: Any
+) -> tuple[str, dict[str, Any]]:
+    """The greedy answer to a chat with PFlash's `mode`, and the timings."""
+    body = {
+        "messages": chat,
+        "max_tokens": ANSWER,
+        "temperature": 0,
+        "pflash": {"mode": mode},
+        **fields,
+    }
+    reply = server.post("/v1/chat/completions", body)
+    assert reply.status == 200, reply.text
+    answer = reply.json()
+    return answer["choices"][0]["message"]["content"], answer["timings"]
+
+
 def pool(server: Engine) -> dict[str, Any]:
     found: dict[str, Any] = server.get("/props").json()["kvflash"]["resident_pool"]
     return found

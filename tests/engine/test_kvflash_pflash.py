@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from engine_process import Engine, running
-from kvflash_server import ANSWER, EXACT, KVFLASH, PAGE
+from engine_process import running
+from kvflash_server import EXACT, KVFLASH, PAGE, say
 
 from bench import tiny_models
 
 ARGS = ("--ctx-size", "4096", "--parallel", "2", "--kv-unified", "--kvflash-tau", str(PAGE), *EXACT)
 PFLASH = ("--pflash-mode", "always", "--pflash-keep-ratio", "0.4", "--pflash-min-keep-tokens", "64")
 MODES = ("always", "off")
-
-
-def say(
-    server: Engine, mode: str, chat: list[dict[str, str]], **fields: Any
-) -> tuple[str, dict[str, Any]]:
-    body = {
-        "messages": chat,
-        "max_tokens": ANSWER,
-        "temperature": 0,
-        "pflash": {"mode": mode},
-        **fields,
-    }
-    reply = server.post("/v1/chat/completions", body)
-    assert reply.status == 200, reply.text
-    answer = reply.json()
-    return answer["choices"][0]["message"]["content"], answer["timings"]
 
 
 def test_whole_and_shortened_prompts_are_apart(engine: Path, tmp_path: Path) -> None:

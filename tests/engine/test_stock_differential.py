@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 ARGS = ["--ctx-size", "4096", "--parallel", "2", "--threads", "2", "--seed", "1", "--temp", "0"]
 ARGS += ["--slots", "--metrics", "--jinja"]
 
-OWN_PROPS = ("flashlane_schema", "pflash", "kvflash")
+OWN_PROPS = ("flashlane_schema", "pflash", "kvflash", "gears")
 
 LONG = " ".join(
     f"Line {n} of the report says that shelf {n * 7} holds {n * 3} boxes." for n in range(60)

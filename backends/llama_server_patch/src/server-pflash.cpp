@@ -10,6 +10,7 @@
 #include "pflash-scorer.h"
 #include "pflash-select.h"
 #include "pflash-stats.h"
+#include "server-gears.h"
 #include "server-kvflash.h"
 #include "server-kvflash-ranker.h"
 #include "server-task.h"
@@ -298,7 +299,8 @@ void server_pflash_apply(
 void flashlane_copy_fields(const json & from, json & to) {
     for (const auto & item : from.items()) {
         const std::string & field = item.key();
-        if (field == "pflash" || field.rfind("pflash_", 0) == 0 || field.rfind("kvflash", 0) == 0 || field == "timings_on_finish") {
+        if (field == "pflash" || field.rfind("pflash_", 0) == 0 || field.rfind("kvflash", 0) == 0 || field == "timings_on_finish" ||
+            field == "speculative.n_max") {
             to[field] = item.value();
         }
     }
@@ -558,6 +560,7 @@ void flashlane_add_props(json & props) {
     props["flashlane_schema"] = FLASHLANE_SCHEMA_VERSION;
     props["pflash"]  = section;
     props["kvflash"] = server_kvflash_props();
+    props["gears"]   = server_gears_props();
 }
 
 std::string flashlane_metrics() {

@@ -1,0 +1,1 @@
+"""The verify lane: a first pass over the compressed prompt, its check, and a second pass."""
