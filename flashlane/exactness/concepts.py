@@ -1,7 +1,8 @@
 """What a word of an ask is about, in ten languages: the tables in `words/LANG.txt`.
 
 A line of a table is `concept: entry; entry; …`. An entry is a word, a phrase of up to four words,
-or up to four Chinese, Japanese or Korean characters; of longer ones the first four count.
+the beginning of words (`explic*`, four to seven characters), or up to four Chinese, Japanese or
+Korean characters; of longer ones the first four count.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from flashlane.exactness.wording import MAX_PIECE, fold, is_cjk, is_hangul, tokens
+from flashlane.exactness.wording import MAX_PIECE, MAX_STEM, fold, is_cjk, is_hangul, tokens
 
 _TABLES = Path(__file__).with_name("words")
 
@@ -40,6 +41,8 @@ def entries(path: Path) -> Iterator[tuple[str, str]]:
 def feature(entry: str) -> str:
     """The feature that says that an ask holds `entry`."""
     words = tokens(fold(entry))
+    if entry.endswith("*"):
+        return words[0][:MAX_STEM] + "*"
     if is_cjk(words[0]):
         run = "".join(words)
         alone = len(run) == 1 and is_hangul(run)

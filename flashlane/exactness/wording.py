@@ -14,7 +14,8 @@ from collections.abc import Iterator
 MAX_CHARS = 720
 """Of a longer ask, the first and the last half of this many characters are read."""
 MAX_PIECE = 4
-_STEM_CHARS = range(4, 8)
+MAX_STEM = 7
+_STEM_CHARS = range(4, MAX_STEM + 1)
 """Lengths of the beginnings of a word that are features."""
 _LENGTHS = (1, 2, 4, 8, 14, 24, 40)
 """Bounds of the classes of length, in words; four CJK characters count as two words."""
