@@ -58,7 +58,7 @@ serve: setup
 demo: setup
 	$(BIN)/python -m flashlane.demo
 
-test: TOOLS += redis-server:redis-server
+test: TOOLS += redis-server:redis-server chromium:chromium
 # Two at a time, a file by itself; a short folder, since the path of a Unix socket has a limit.
 test: setup
 	folder=$$(mktemp -d /tmp/fl.XXXX) && $(BIN)/python -m pytest -n 2 --dist loadfile --basetemp $$folder; \

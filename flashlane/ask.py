@@ -5,44 +5,59 @@ are read in blocks (paragraphs, cut also at rules, fences and tags), from outsid
 no further than a fixed number of characters. The middle is looked at only when the ends say
 nothing, for a short block set apart on both sides, and never where a text holds several such
 blocks: those are an FAQ or an exam, not an ask. Pure; the work at the ends does not grow with
-the text, that in the middle is one pass over line ends with a fixed limit.
+the text, that in the middle is one pass over line ends with fixed limits.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
-from flashlane.askline import QUESTION_MARKS, looks_like_ask, mark_between, mark_of
+from flashlane.askblocks import (
+    ALL_ASK_CHARS,
+    LINE_MAX_CHARS,
+    MARK_MAX_CHARS,
+    MAX_PIECES,
+    RUN_MAX_CHARS,
+    Block,
+    ends,
+    mark_of,
+    tagged,
+)
+from flashlane.asklines import looks_like_ask
 
-ALL_ASK_CHARS = 600
-"""A turn no longer than this is all ask; so is a block of a longer one that looks like one."""
 _UNDECIDED_CHARS = 1200
 """A turn no longer than this in which no ask stands out is all ask."""
-_RUN_MAX_CHARS = 2000
-_RUN_MAX_BLOCKS = 8
-_MAX_LINES = 64
-_LINE_MAX_CHARS = 1200
-_EDGE_MAX_LINES = 12
-_WEAK_MAX_CHARS = 240
-_WEAK_ASIDE_CHARS = 80
-_SENTENCES_CHARS = 300
+_WEAK_MAX_BLOCKS = 2
+"""An ask does not go on behind so many blocks in a row that read like none."""
+_SERIES_BLOCKS = 4
+"""So many blocks in a row that read like asks are a list of them: an exam, a style guide."""
+_EDGE_MAX_LINES = 9
+_WEAK_MAX_CHARS = 300
+_ASIDE_CHARS = 80
+_SENTENCES_CHARS = 400
 _MIDDLE_BLOCK_CHARS = 400
-_MIDDLE_WORK = 300
+_MIDDLE_CHARS = 400_000
+_MIDDLE_MAX_CUTS = 300
 _MIDDLE_MAX_LOOKS = 16
 _MIDDLE_MAX_ASKS = 2
 _PEEK_CHARS = 4096
-_MAX_PIECES = 32
-_STOPS = ".。!！?？؟:："
-_MARK_STARTS = "`~<-=*_\"'[ \r"
+_SHAPE_CHARS = 24
+_QUESTION = "?？؟"
+_STOP = re.compile(r"[.!?؟:](?=\s)|[。！？：]")
+_MARK_BETWEEN_STARTS = "\n\r`~<-=*_\"'["
+_BLANK_OR_MARK = re.compile(rf"\n(?=[{re.escape(_MARK_BETWEEN_STARTS)}])")
+"""Before a line that is blank, or begins like a rule, a fence or a tag."""
 
 
 @dataclass(frozen=True)
 class Piece:
     """A part of `texts[text]`, from `start` to `end`, that is ask.
 
-    `strong`: it reads like an ask; otherwise only its place and shape speak for it.
+    `strong`: it reads like an ask and is not one of several of the text's own; otherwise only its
+    place and shape speak for it.
     """
 
     text: int
@@ -52,53 +67,69 @@ class Piece:
 
 
 @dataclass
-class _Block:
-    text: int
-    start: int
-    end: int
-    material: bool = False
-    """Too long, or fenced, tagged or quoted: no ask goes on beyond it."""
-    apart: bool = False
-    """A rule, fence, tag or the end of a content part stands between it and the inner text."""
-    labelled: bool = False
-    strong: bool = False
+class _End:
+    """What one end of a turn says."""
 
-    def __len__(self) -> int:
-        return self.end - self.start
+    run: list[Block]
+    """Blocks that read like an ask, or stand outside of one that does."""
+    weak: list[Block]
+    """The outermost block, line or sentence, where only its place speaks for it."""
+    sure: bool = False
+    """`run` is not one of a series of questions or orders: those are the text's own."""
 
 
-def find_ask(texts: Sequence[str]) -> tuple[Piece, ...]:
+def find_ask(texts: Sequence[str], *, ends_only: bool = False) -> tuple[Piece, ...]:
     """The ask in one turn of a user, whose content parts are `texts`; in reading order.
 
-    Empty where all of it looks like material.
+    Empty where all of it looks like material. `ends_only` leaves out the search between the ends.
     """
     total = sum(map(len, texts))
-    if total <= ALL_ASK_CHARS and len(texts) <= _MAX_PIECES:
+    if total <= ALL_ASK_CHARS and len(texts) <= MAX_PIECES:
         return _whole(texts)
-    head, head_strong = _run(texts, _ends(texts, forward=True), forward=True)
-    tail, tail_strong = _run(texts, _ends(texts, forward=False), forward=False)
-    found = [*head, *tail]
-    if not (head_strong or tail_strong):
-        middle = _middle(texts)
-        longest = _WEAK_MAX_CHARS if middle else ALL_ASK_CHARS
-        found = [*(b for b in _outermost(texts) if len(b) <= longest), *middle]
+    head = _end(texts, forward=True)
+    tail = _end(texts, forward=False)
+    found = [*head.run, *tail.run]
+    if not head.run:
+        found += [block for block in head.weak if _kept(texts, block, tail)]
+    if not tail.run:
+        found += [block for block in tail.weak if _kept(texts, block, head)]
+    if not (head.sure or tail.sure):
+        for block in found:
+            block.strong = False
+        found += [] if ends_only else _middle(texts)
         if total <= _UNDECIDED_CHARS and not any(block.strong for block in found):
-            return _whole(texts[:_MAX_PIECES])
+            return _whole(texts[:MAX_PIECES])
     return _pieces(texts, found)
 
 
+def _kept(texts: Sequence[str], block: Block, other: _End) -> bool:
+    """Whether a weak block is ask although the other end reads like one."""
+    if not other.sure or block.apart:
+        return True
+    text = texts[block.text][block.start : block.end].strip()
+    return text.endswith((":", "：")) or _terse(text)
+
+
+def _terse(text: str) -> bool:
+    """Whether `text` is a few words without a full stop, as people type them."""
+    return len(text) <= _ASIDE_CHARS and text[-1:] not in ".。;,{}|"
+
+
 def _whole(texts: Sequence[str]) -> tuple[Piece, ...]:
+    """All of a short turn but for parts that are blank, or wrapped whole in a tag of material."""
     return tuple(
-        Piece(i, 0, len(text), True) for i, text in enumerate(texts) if text and not text.isspace()
+        Piece(i, 0, len(text), True)
+        for i, text in enumerate(texts)
+        if text and not text.isspace() and not tagged(text)
     )
 
 
-def _pieces(texts: Sequence[str], found: list[_Block]) -> tuple[Piece, ...]:
-    """Blocks in reading order; neighbours with only white space between them are one piece."""
+def _pieces(texts: Sequence[str], found: list[Block]) -> tuple[Piece, ...]:
+    """Blocks as pieces in reading order; with nothing but white space between them, as one."""
     pieces: list[Piece] = []
     for block in sorted(found, key=lambda block: (block.text, block.start)):
         last = pieces[-1] if pieces else None
-        if last and last.text == block.text and block.start <= last.end + _WEAK_MAX_CHARS:
+        if last and last.text == block.text and block.start <= last.end + MARK_MAX_CHARS:
             between = texts[block.text][last.end : block.start]
             if block.start <= last.end or not between.strip():
                 end = max(last.end, block.end)
@@ -108,280 +139,223 @@ def _pieces(texts: Sequence[str], found: list[_Block]) -> tuple[Piece, ...]:
     return tuple(pieces)
 
 
-# Blocks at an end -------------------------------------------------------------------------
-
-
-def _ends(texts: Sequence[str], *, forward: bool) -> list[_Block]:
-    """The outermost blocks, outermost first; the last may be `material`, and then ends them."""
-    blocks: list[_Block] = []
-    chars = 0
-    order = range(len(texts)) if forward else range(len(texts) - 1, -1, -1)
-    for seen, i in enumerate(order):
-        if seen >= _MAX_PIECES:
-            break
-        for block in _blocks(texts[i], i, forward=forward):
-            blocks.append(block)
-            chars += len(block)
-            if block.material or len(blocks) > _RUN_MAX_BLOCKS or chars > _RUN_MAX_CHARS:
-                return blocks
-        if blocks:
-            blocks[-1].apart = True
-    return blocks
-
-
-def _lines(text: str, *, forward: bool) -> Iterator[tuple[int, int, bool]]:
-    """(start, end, whole) of at most `_MAX_LINES` lines, from one end inwards.
-
-    `whole` is False for a line too long to be looked at, which is the last one given.
-    """
-    size = len(text)
-    if forward:
-        at = 0
-        for _ in range(_MAX_LINES):
-            end = text.find("\n", at, at + _LINE_MAX_CHARS + 1)
-            if end < 0:
-                end = min(size, at + _LINE_MAX_CHARS)
-                yield at, end, end == size
-                return
-            yield at, end, True
-            at = end + 1
-    else:
-        at = size
-        for _ in range(_MAX_LINES):
-            start = text.rfind("\n", max(0, at - _LINE_MAX_CHARS - 1), at) + 1
-            if start == 0:
-                start = max(0, at - _LINE_MAX_CHARS)
-                yield start, at, start == 0
-                return
-            yield start, at, True
-            at = start - 1
-    yield (at, at, False)
-
-
-def _blocks(text: str, index: int, *, forward: bool) -> Iterator[_Block]:
-    block: _Block | None = None
-    labelled = False
-    for start, end, whole in _lines(text, forward=forward):
-        if not whole:
-            if block is None:
-                block = _Block(index, start, end)
-            block.start, block.end = min(block.start, start), max(block.end, end)
-            block.material = True
-            yield block
-            return
-        line = text[start:end].strip()
-        mark = mark_of(line) if line else "blank"
-        if not mark:
-            if block is None:
-                block = _Block(index, start, end, labelled=labelled)
-            block.start, block.end = min(block.start, start), max(block.end, end)
-            if len(block) > _LINE_MAX_CHARS:
-                block.material = True
-                yield block
-                return
-            continue
-        if block is not None:
-            block.apart = mark != "blank"
-            block.material = len(block) > ALL_ASK_CHARS
-            yield block
-            if block.material:
-                return
-            block = None
-        if mark == "material":
-            yield _Block(index, start, start, material=True)
-            return
-        labelled = mark == "ask" if mark != "blank" else labelled
-    if block is not None:
-        block.material = len(block) > ALL_ASK_CHARS
-        yield block
-
-
 # What an end says -------------------------------------------------------------------------
 
 
-def _run(texts: Sequence[str], blocks: list[_Block], *, forward: bool) -> tuple[list[_Block], bool]:
-    """The blocks at one end that are ask, and whether any of them reads like one."""
-    run: list[_Block] = []
-    edge: _Block | None = None
-    for block in blocks:
+def _end(texts: Sequence[str], *, forward: bool) -> _End:
+    run: list[Block] = []
+    strong: list[int] = []
+    for i, block in enumerate(ends(texts, forward=forward)):
         if block.material:
-            edge = _edge(texts, block, forward=forward)
+            if not run:
+                return _edge(texts, block, forward=forward)
             break
-        block.strong = block.labelled or looks_like_ask(texts[block.text][block.start : block.end])
         run.append(block)
-    strong = [i for i, block in enumerate(run) if block.strong]
-    if edge is not None and len(strong) == len(run):
-        run.append(edge)
-        strong.append(len(run) - 1)
-    if strong:
-        upto = _upto(texts, run, strong, forward=forward)
-        if upto >= 0:
-            return run[: upto + 1], True
-    return _weak(blocks), False
+        block.strong = block.labelled or looks_like_ask(texts[block.text][block.start : block.end])
+        if block.strong:
+            strong.append(i)
+        elif i - (strong[-1] if strong else -1) >= _WEAK_MAX_BLOCKS:
+            break
+    if not run:
+        return _End([], [])
+    first = run[0]
+    weak = [first] if first.apart or len(first) <= _WEAK_MAX_CHARS else []
+    if not strong:
+        return _End([], weak) if weak else _edge(texts, first, forward=forward)
+    gaps = sum(1 for one, following in pairwise(strong) if following > one + 1)
+    if first.strong and (first.apart or first.labelled):
+        return _End(_upto(texts, run, strong, forward=forward), [], sure=True)
+    if len(strong) >= _SERIES_BLOCKS or gaps >= 2:
+        # No text ends with a question that it answers further on.
+        answered = gaps >= 2 and not forward
+        return _End([first], [], sure=answered) if first.strong else _End([], weak)
+    kept = _upto(texts, run, strong, forward=forward)
+    sure = not _goes_on(texts, run[strong[0]], forward=forward)
+    if not sure and not first.strong:
+        return _End([], weak)
+    return _End(kept, [], sure)
 
 
-def _upto(texts: Sequence[str], run: list[_Block], strong: list[int], *, forward: bool) -> int:
-    """Index of the innermost block of the ask, -1 for none."""
-    gaps = sum(1 for one, next_ in pairwise(strong) if next_ > one + 1)
-    if len(strong) >= 3 and gaps >= 2:  # question, answer, question, answer
-        return strong[0] if strong[0] == 0 or (forward and len(run[0]) <= _WEAK_ASIDE_CHARS) else -1
+def _upto(
+    texts: Sequence[str], run: list[Block], strong: list[int], *, forward: bool
+) -> list[Block]:
+    """The blocks of an ask, from the outermost to the innermost that reads like one."""
+    if len(strong) >= _SERIES_BLOCKS:
+        return run[: strong[0] + 1]
     upto = strong[-1]
-    while upto > strong[0] and _goes_on(texts, run[upto], forward=forward):
+    while upto > strong[0] and (
+        _goes_on(texts, run[upto], forward=forward)
+        or sum(map(len, run[: upto + 1])) > RUN_MAX_CHARS
+    ):
         upto = strong[strong.index(upto) - 1]
-    return upto if sum(map(len, run[: upto + 1])) <= _RUN_MAX_CHARS else strong[0]
+    return run[: upto + 1]
 
 
-def _goes_on(texts: Sequence[str], block: _Block, *, forward: bool) -> bool:
+def _goes_on(texts: Sequence[str], block: Block, *, forward: bool) -> bool:
     """Whether a question is one of several of a text: there is another one further in."""
     text = texts[block.text]
-    if block.labelled or text[block.end - 1 : block.end] not in tuple(QUESTION_MARKS):
+    if block.labelled or text[block.end - 1 : block.end] not in tuple(_QUESTION):
         return False
     low, high = (
         (block.end, block.end + _PEEK_CHARS)
         if forward
         else (max(0, block.start - _PEEK_CHARS), max(0, block.start - 1))
     )
-    return any(text.find(f"{mark}\n", low, high) >= 0 for mark in QUESTION_MARKS)
+    return any(text.find(f"{mark}\n", low, high) >= 0 for mark in _QUESTION)
 
 
-def _outermost(texts: Sequence[str]) -> list[_Block]:
-    """The short block at each end: where nothing says which is the ask, both may be."""
-    found = []
-    for forward in (True, False):
-        block = next(iter(_ends(texts, forward=forward)), None)
-        if block is not None and not block.material and 0 < len(block) <= ALL_ASK_CHARS:
-            found.append(block)
-    return found
-
-
-def _weak(blocks: list[_Block]) -> list[_Block]:
-    """The outermost block if its shape alone sets it apart: short, and before something long."""
-    if len(blocks) < 2 or blocks[0].material or not 0 < len(blocks[0]) <= _WEAK_MAX_CHARS:
-        return []
-    first, second = blocks[0], blocks[1]
-    long = second.material or len(second) >= 2 * len(first)
-    return [first] if first.apart or long else []
-
-
-def _edge(texts: Sequence[str], block: _Block, *, forward: bool) -> _Block | None:
-    """The outermost lines, or sentences, of a long block where they read like an ask."""
-    if len(block) == 0:
-        return None
+def _edge(texts: Sequence[str], block: Block, *, forward: bool) -> _End:
+    """What the outermost lines of a long block say, or the sentences of a long line."""
     text = texts[block.text]
+    if len(block) == 0:
+        return _End([], [])
+    outer = _outer_lines(text, block, forward=forward)
+    first = next(outer, None)
+    if first is None:
+        return _sentences(text, block, forward=forward)
+    second = next(outer, None)
+    first.strong = looks_like_ask(text[first.start : first.end])
+    if not first.strong and len(first) > _WEAK_MAX_CHARS:
+        return _End([], [])
+    alike = second is not None and _alike(text, first, second)
+    if alike or not first.strong:
+        short = len(first) <= _WEAK_MAX_CHARS and (first.strong or not alike)
+        return _End([], [first] if short else [])
+    lines = [first, *((second,) if second else ()), *outer]
+    for line in lines:
+        line.strong = line.strong or looks_like_ask(text[line.start : line.end])
+    asks = next((i for i, line in enumerate(lines) if not line.strong), len(lines))
+    listed = asks > _SERIES_BLOCKS or any(line.strong for line in lines[asks:])
+    return _End(lines[: 1 if listed else asks], [], sure=not listed)
+
+
+def _outer_lines(text: str, block: Block, *, forward: bool) -> Iterator[Block]:
+    """The outermost lines of a block, but none that reaches to its other end."""
     low, high = block.start, block.end
-    edge: _Block | None = None
     for _ in range(_EDGE_MAX_LINES):
         at = text.find("\n", low, high) if forward else text.rfind("\n", low, high)
-        if at < 0:
-            break
+        if at < 0 or at == (low if forward else high - 1):
+            return
         start, end = (low, at) if forward else (at + 1, high)
-        if end - start > ALL_ASK_CHARS or not looks_like_ask(text[start:end]):
-            break
-        if edge is None:
-            edge = _Block(block.text, start, end, strong=True)
-        edge.start, edge.end = min(edge.start, start), max(edge.end, end)
+        if end - start > ALL_ASK_CHARS:
+            return
+        yield Block(block.text, start, end)
         low, high = (at + 1, high) if forward else (low, at)
-    if edge is not None or high - low <= 0:
-        return edge
-    return _sentences(text, block, forward=forward)
 
 
-def _sentences(text: str, block: _Block, *, forward: bool) -> _Block | None:
-    """Up to two sentences at the edge of a long line."""
+def _alike(text: str, one: Block, other: Block) -> bool:
+    """Whether two lines are entries of a log, a table or a program: built alike, not of words."""
+    first = text[one.start : one.start + _SHAPE_CHARS]
+    if first[:1].isspace() or first[:1] in "{}<|":
+        return True
+    shape = _shape(first)
+    return shape == _shape(text[other.start : other.start + _SHAPE_CHARS]) and not shape.isalpha()
+
+
+def _shape(line: str) -> str:
+    """A line's beginning, with runs of letters and of digits as one sign each; words are "a"."""
+    signs = ["0" if c.isdigit() else "a" if c.isalpha() or c.isspace() else c for c in line]
+    return "".join([s for i, s in enumerate(signs) if i == 0 or s != signs[i - 1]])[:6]
+
+
+def _sentences(text: str, block: Block, *, forward: bool) -> _End:
+    """What the outermost two sentences of a long line say."""
+    low, high = block.start, block.end
     if forward:
-        low, high = block.start, min(block.end, block.start + _SENTENCES_CHARS)
-        ends = _sentence_ends(text[low:high])[:2]
-        for i, end in enumerate(ends):
-            start = ends[i - 1] if i else 0
-            if looks_like_ask(text[low + start : low + end]):
-                return _Block(block.text, low, low + end, strong=True)
-        return None
-    low, high = max(block.start, block.end - _SENTENCES_CHARS), block.end
-    window = text[low:high].rstrip()
-    starts = [end for end in _sentence_ends(window) if end < len(window)][-2:]
-    for start in starts:
-        stop = next((end for end in starts if end > start), len(window))
-        if looks_like_ask(window[start:stop]):
-            return _Block(block.text, low + start, high, strong=True)
-    return None
+        high = min(high, low + _SENTENCES_CHARS)
+        cuts = [0, *_sentence_ends(text[low:high])[:2]]
+    else:
+        high = low + len(text[low:high].rstrip()) if high - low <= LINE_MAX_CHARS else high
+        low = max(low, high - _SENTENCES_CHARS)
+        window = text[low:high]
+        cuts = [*[end for end in _sentence_ends(window) if end < len(window)][-2:], len(window)]
+    sentences = [Block(block.text, low + a, low + b) for a, b in pairwise(cuts)]
+    for sentence in sentences:
+        sentence.strong = looks_like_ask(text[sentence.start : sentence.end])
+    outwards = sentences if forward else sentences[::-1]
+    strong = [i for i, sentence in enumerate(outwards) if sentence.strong]
+    return _End(outwards[: strong[-1] + 1] if strong else [], [], sure=bool(strong))
 
 
 def _sentence_ends(window: str) -> list[int]:
-    return [
-        i + 1
-        for i, char in enumerate(window)
-        if char in _STOPS and (char > "\u3000" or window[i + 1 : i + 2].isspace())
-    ]
+    return [stop.end() for stop in _STOP.finditer(window)]
 
 
 # The middle -------------------------------------------------------------------------------
 
 
-def _middle(texts: Sequence[str]) -> list[_Block]:
+def _middle(texts: Sequence[str]) -> list[Block]:
     """Asks between material: short blocks with a mark or a much longer block on both sides."""
     if len(texts) > 2:
         parts = [
-            _Block(i, 0, len(text), apart=True, strong=True)
-            for i, text in enumerate(texts[1 : _MAX_PIECES - 1], 1)
+            Block(i, 0, len(text), apart=True, strong=True)
+            for i, text in enumerate(texts[1 : MAX_PIECES - 1], 1)
             if 0 < len(text) <= ALL_ASK_CHARS and looks_like_ask(text)
         ]
         return parts if len(parts) <= _MIDDLE_MAX_ASKS else []
-    found: list[_Block] = []
+    found: list[Block] = []
     for i, text in enumerate(texts):
-        found += _between(text, i, _MIDDLE_WORK // len(texts))
+        found += _between(text, i, _MIDDLE_CHARS // len(texts))
     return found if len(found) <= _MIDDLE_MAX_ASKS else []
 
 
-def _between(text: str, index: int, work: int) -> list[_Block]:
-    """Blocks that ask, set apart on both sides, in as many lines as `work` allows for."""
-    found: list[_Block] = []
-    waiting: _Block | None = None
-    before, start, at, looks = 0, -1, 0, 0
+def _between(text: str, index: int, chars: int) -> list[Block]:
+    """Blocks that ask, set apart on both sides, in the first `chars` of `text`."""
+    found: list[Block] = []
+    waiting: Block | None = None
     inside = ""
-    size, find = len(text), text.find
-    while at <= size and work > 0:
-        end = find("\n", at)
-        if end < 0:
-            end = size
-        work -= 1
-        mark = "" if end > at else "blank"
-        if 0 < end - at <= _WEAK_MAX_CHARS:
-            work -= 2
-            if text[at] in _MARK_STARTS:
-                mark, inside = mark_between(text[at:end].strip(), inside)
-        if not mark and end < size:
-            start = at if start < 0 else start
-        else:
-            if start < 0 and not mark:
-                start = at
-            stop = at - 1 if mark else end
-            if start >= 0:
-                length = stop - start
-                if waiting is not None and (mark == "apart" or length >= _far(waiting)):
+    looks = start = before = 0
+    size = min(len(text), chars)
+    cuts = islice(_BLANK_OR_MARK.finditer(text, 0, size), _MIDDLE_MAX_CUTS)
+    first = [0] if text[:1] in tuple(_MARK_BETWEEN_STARTS) else []
+    for at in [*first, *[cut.end() for cut in cuts], size + 1]:
+        end = at if at > size or text[at : at + 1] == "\n" else text.find("\n", at, size)
+        mark, within = "blank", inside
+        if end != at:
+            end = end if end >= 0 else size
+            if end - at > MARK_MAX_CHARS:
+                continue
+            mark, inside = _mark_between(text[at:end].strip(), inside)
+            if not mark:
+                continue
+        length = at - 1 - start
+        if length > 0:
+            if waiting is not None:
+                if mark == "apart" or length >= _far(waiting):
                     found.append(waiting)
                 waiting = None
-                shaped = before < 0 or before >= max(200, 3 * length)
-                if not inside and shaped and 0 < length <= _MIDDLE_BLOCK_CHARS:
-                    looks += 1
-                    if looks > _MIDDLE_MAX_LOOKS:
-                        return []
-                    if _begins_or_ends_asking(text[start:stop]):
-                        waiting = _Block(index, start, stop, strong=before < 0)
-                before, start = length, -1
-            if mark == "apart":
-                if waiting is not None:
-                    found.append(waiting)
-                waiting = None
-                before = -1
-        at = end + 1
+            far_before = before < 0 or (before >= 200 and before >= 3 * length)
+            if far_before and length <= _MIDDLE_BLOCK_CHARS and not within:
+                looks += 1
+                if looks > _MIDDLE_MAX_LOOKS:
+                    return []
+                asks = looks_like_ask(text[start : at - 1])
+                if asks or (before < 0 and mark == "apart"):
+                    waiting = Block(index, start, at - 1, strong=asks and before < 0)
+            before = length
+        if mark == "apart":
+            if waiting is not None:
+                found.append(waiting)
+            waiting, before = None, -1
+        start = end + 1
     return found
 
 
-def _begins_or_ends_asking(block: str) -> bool:
-    lines = block.strip().split("\n")
-    return looks_like_ask(lines[0]) or (len(lines) > 1 and looks_like_ask(lines[-1]))
-
-
-def _far(block: _Block) -> int:
+def _far(block: Block) -> int:
     """How long a neighbour must be for a block to stand out beside it, in characters."""
     return max(200, 3 * len(block))
+
+
+def _mark_between(line: str, inside: str) -> tuple[str, str]:
+    """A line's mark ("blank", "apart" or "") and the fence or tag that it leaves open."""
+    if not line:
+        return "blank", inside
+    mark = mark_of(line)
+    if not mark:
+        return "", inside
+    if mark == "material":
+        if line[0] in "<[":
+            return "apart", "" if line.startswith(("</", "[/")) else inside or "tag"
+        fence = line[:3]
+        return "apart", "" if inside == fence else inside or fence
+    return "apart", inside

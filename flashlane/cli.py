@@ -6,13 +6,12 @@ import json
 import sqlite3
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,7 +19,6 @@ app = typer.Typer(
     help="Lanes for long prompts: LiteLLM in front of patched llama.cpp servers.",
 )
 _CONFIG = Path("litellm_config.yaml")
-_FIGURES = ("tokens", "kept", "cached", "TTFT ms", "tok/s")
 ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", help="The LiteLLM config that holds `flashlane:`.")
 ]
@@ -189,16 +187,27 @@ def _headers(given: list[str]) -> dict[str, str]:
 def routes(
     limit: Annotated[int, typer.Option(help="Newest records to show.")] = 20,
     lane: Annotated[str | None, typer.Option(help="Only this lane.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    since: Annotated[
+        float | None, typer.Option(help="Only the last so many hours.", min=0.0)
+    ] = None,
+    only_summary: Annotated[
+        bool, typer.Option("--summary", help="No requests, the summary alone.")
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="A JSON object for each request; with --summary, one for all."),
+    ] = False,
     config: ConfigOption = _CONFIG,
 ) -> None:
-    """Print the route log: the newest requests, and a summary of each lane."""
+    """Print the route log: the newest requests, and what each lane did and saved."""
     from dataclasses import asdict
 
     from flashlane.config import ConfigError, load_config
     from flashlane.paths import state_dir
+    from flashlane.report import Report, Scope, report
     from flashlane.request import LANE_ALIASES
     from flashlane.routelog import RouteLog
+    from flashlane.routes import print_records, print_report
 
     if lane is not None and lane not in LANE_ALIASES:
         raise _fail(f"--lane is {lane!r}; accepted values: {', '.join(LANE_ALIASES)}")
@@ -208,59 +217,29 @@ def routes(
         route_log = RouteLog(Path(sqlite) if sqlite else state_dir() / "routes.sqlite")
     except (ConfigError, OSError) as error:
         raise _fail(str(error)) from error
+    now = time.time()
+    scope = Scope(until=now, since=None if since is None else now - 3600 * since)
+    found = Report(since=scope.since, until=now)
     try:
-        records = list(route_log.records(limit, LANE_ALIASES[lane] if lane else None))
-    except sqlite3.Error as error:
+        named_lane = LANE_ALIASES[lane] if lane else None
+        records = list(route_log.records(limit, named_lane, since=scope.since))
+        if records:
+            with route_log.reading() as connection:
+                found = report(connection, scope)
+    except (sqlite3.Error, OSError) as error:
         raise _fail(f"{route_log.path} is not a route log that can be read: {error}") from error
     if as_json:
-        for record in records:
-            print(json.dumps(asdict(record), ensure_ascii=False))
+        for value in [found.to_json()] if only_summary else map(asdict, records):
+            print(_json(value))
         return
     if not records:
-        print(f"no requests yet in {route_log.path}")
+        print(f"no such requests in {route_log.path}")
         return
     console = Console(highlight=False)
-    table = Table(
-        Column("time", no_wrap=True),
-        Column("lane", no_wrap=True),
-        Column("reasons", overflow="fold"),
-        *(Column(name, justify="right", no_wrap=True) for name in _FIGURES),
-        Column("status", overflow="fold"),
-        box=None,
-    )
-    for r in records:
-        table.add_row(
-            datetime.fromtimestamp(r.time).strftime("%m-%d %H:%M:%S"),
-            r.lane or "-",
-            (r.reasons or "-").replace(",", ", "),
-            _number(r.original_tokens),
-            _number(r.kept_tokens),
-            _number(r.cached_tokens),
-            _number(r.ttft_ms),
-            _number(r.decode_tokens_per_s),
-            f"{r.status} {r.error}".strip(),
-        )
-    console.print(table)
-    lanes = Table(
-        "lane", "requests", "failed", "tokens", "processed", "TTFT ms", "tok/s", "cost", box=None
-    )
-    for row in route_log.summary():
-        lanes.add_row(
-            row["lane"] or "-",
-            str(row["requests"]),
-            str(row["failed"]),
-            _number(row["original_tokens"]),
-            _number(row["processed_tokens"]),
-            _number(row["ttft_ms"]),
-            _number(row["decode_tokens_per_s"]),
-            f"{row['cost'] or 0:.4f}",
-        )
-    console.print()
-    console.print(lanes)
-
-
-def _number(value: Any) -> str:
-    return "-" if value is None else f"{value:,.0f}"
+    if not only_summary:
+        print_records(console, records)
+        console.print()
+    print_report(console, found)
 
 
 def main() -> None:

@@ -30,6 +30,8 @@ PRIVATE_FIELDS = (*ROUTE_FIELDS, "pflash", *_PFLASH_FLAT)
 """Body fields that are ours: read here, and removed before the request leaves the proxy."""
 
 _SHOWN_MAX_CHARS = 80
+_BIG = 10**_SHOWN_MAX_CHARS
+"""Python refuses to write out an integer of some thousand digits."""
 
 
 class RequestError(ValueError):
@@ -52,8 +54,18 @@ class Controls:
 
 def shown(value: object) -> str:
     """`value` as an error names it: a client's value may be as long as a prompt."""
-    text = repr(value) if isinstance(value, (str, int, float, bool)) else type(value).__name__
+    if isinstance(value, str):
+        text = repr(value[: _SHOWN_MAX_CHARS + 1])
+    elif isinstance(value, (bool, float)) or (isinstance(value, int) and -_BIG < value < _BIG):
+        text = repr(value)
+    else:
+        text = type(value).__name__
     return text if len(text) <= _SHOWN_MAX_CHARS else f"{text[:_SHOWN_MAX_CHARS]}…"
+
+
+def _key(key: object) -> str:
+    """A client's own key as an error and its `param` name it: short, and text that encodes."""
+    return ascii(key)[1:-1][:_SHOWN_MAX_CHARS] if isinstance(key, str) else type(key).__name__
 
 
 def read_controls(body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Controls:
@@ -64,7 +76,8 @@ def read_controls(body: Mapping[str, Any], headers: Mapping[str, str] | None = N
     named: list[tuple[str, str, Lane]] = []
     for field in ROUTE_FIELDS:
         if body.get(field) is not None:
-            named.append((field, str(body[field]), _lane_of(field, body[field])))
+            lane = _lane_of(field, body[field])
+            named.append((field, body[field], lane))
     for name, value in (headers or {}).items():
         if name.lower() == ROUTE_HEADER:
             named.append((ROUTE_HEADER, value, _lane_of(ROUTE_HEADER, value)))
@@ -109,16 +122,17 @@ def _pflash_fields(body: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in nested.items():
             if key not in _PFLASH_KEYS:
                 raise RequestError(
-                    f"pflash.{key} is not known; accepted keys: {', '.join(_PFLASH_KEYS)}",
-                    f"pflash.{key}",
+                    f"pflash.{_key(key)} is not known; accepted keys: {', '.join(_PFLASH_KEYS)}",
+                    f"pflash.{_key(key)}",
                 )
             if value is not None:
                 fields[key] = _pflash_value(f"pflash.{key}", key, value)
     for field in body:
-        ours = field.startswith(("pflash_", "kvflash")) and field not in _PFLASH_FLAT
-        if ours and body[field] is not None:
+        ours = isinstance(field, str) and field.startswith(("pflash_", "kvflash"))
+        if ours and field not in _PFLASH_FLAT and body[field] is not None:
             raise RequestError(
-                f"{field} is not known; accepted fields: pflash, {', '.join(_PFLASH_FLAT)}", field
+                f"{_key(field)} is not known; accepted fields: pflash, {', '.join(_PFLASH_FLAT)}",
+                _key(field),
             )
     for flat, key in _PFLASH_FLAT.items():
         if body.get(flat) is None:

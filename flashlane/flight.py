@@ -45,6 +45,7 @@ class Flight:
     endpoint: str
     model: str
     stream: bool
+    key_id: str = ""
     started: float = field(default_factory=time.monotonic)
     wall: float = field(default_factory=time.time)
     decision: Decision | None = None
@@ -250,6 +251,7 @@ class Flight:
             request_id=self.request_id,
             time=self.wall,
             key_alias=self.key_alias,
+            key_id=self.key_id,
             endpoint=self.endpoint,
             model=self.model,
             group=decision.group if decision else "",

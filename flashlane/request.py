@@ -1,17 +1,18 @@
 """Reading a request: any body LiteLLM accepts becomes one `RequestView`.
 
-Pure: no I/O, no clock, no logging. Linear in the length of the body.
+Pure: no I/O, no clock, no logging. The work is linear in the length of the body; what is done
+for each character or message is done by the interpreter's own loops.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
 
 from flashlane.ask import Piece, find_ask
-from flashlane.askline import is_follow_up
+from flashlane.asklines import leans_back
 from flashlane.controls import (
     LANE_ALIASES,
     LANES,
@@ -22,6 +23,7 @@ from flashlane.controls import (
     read_controls,
     shown,
 )
+from flashlane.turns import Kind, Rows, Span, Spans, kind_of, read_rows
 
 __all__ = [
     "LANES",
@@ -39,26 +41,18 @@ __all__ = [
     "shown",
 ]
 
-_COUNTED_CHARS = 16_384
-"""Longer texts that are not ASCII are counted by samples of `_SAMPLE_CHARS`."""
-_SAMPLE_CHARS = 256
+_COUNTED_CHARS = 65_536
+"""A text longer than this that is not all ASCII is estimated from samples."""
 _SAMPLES = 32
-_TURNS_BACK = 4
-"""So many earlier turns of the user are looked at for an ask that the newest one lacks."""
-_NESTED = 4
-"""Deeper tool results inside tool results are not read."""
+_SAMPLE_CHARS = 1024
+_APART_ROWS = 64
+_MAX_TURNS_READ = 5
+"""How many of a user's turns are read for an ask while the newest has none of its own."""
 _NAMED_CHARS = 4096
-_NO_CONTROLS = Controls()
-
-Kind = Literal["chat", "completion", "messages", "responses"]
-
-
-class Span(NamedTuple):
-    """A piece of the request's text. `where` is its path in the body, `messages[2]` for one."""
-
-    text: str
-    role: str
-    where: str
+"""What of a text goes into the conversation's name, besides its length."""
+_NAMED_ROWS = 32
+_NAMED_TOKENS = 256
+_LENGTH_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 @dataclass(frozen=True)
@@ -69,41 +63,45 @@ class RequestView:
     model: str
     ask: str
     instructions: tuple[Span, ...]
-    context: tuple[Span, ...]
+    context: Sequence[Span]
     estimated_tokens: int
     context_tokens: int
-    controls: Controls = _NO_CONTROLS
+    controls: Controls = field(default_factory=Controls)
     stream: bool = False
     structure: tuple[str, ...] = ()
     """Names of the body's fields that demand an exact answer: tools, response_format, …"""
     multimodal: bool = False
+    """Part of the body is no text, or none that could be read."""
     token_prompt: bool = False
     max_tokens: int | None = None
+    """The longest answer the client takes, in tokens."""
     ask_where: tuple[str, ...] = ()
-    """Paths in the body of what was taken as the ask."""
+    """Paths in the body of the texts that `ask` was taken from, in the body's order."""
     conversation: str = ""
-    """Names what stays as a chat grows, its system prompt and first user message; empty where the
-    body holds no such thing."""
+    """A short name for the system prompt and the first user message: the same as a chat grows.
+    Empty where the body lacks them: nothing was said, or it goes on from an earlier response."""
 
 
 def estimate_tokens(text: str) -> int:
     """Tokens of `text` before any tokenizer has seen it.
 
     Four ASCII characters a token, one token for each other character: within about 30 % for
-    English prose, code and CJK on the vocabularies this was compared with. A long text that is not
-    ASCII is sampled.
+    English prose, code and CJK on the vocabularies this was compared with.
     """
     size = len(text)
-    if text.isascii():
-        return (size + 3) // 4
-    if size <= _COUNTED_CHARS:
-        ascii_chars = len(text.encode("ascii", "ignore"))
-    else:
-        step = (size - _SAMPLE_CHARS) // (_SAMPLES - 1)
-        starts = range(0, step * _SAMPLES, step)
-        sample = "".join([text[start : start + _SAMPLE_CHARS] for start in starts])
-        ascii_chars = size * len(sample.encode("ascii", "ignore")) // len(sample)
+    ascii_chars = size if text.isascii() else _ascii_chars(text)
     return (ascii_chars + 3) // 4 + (size - ascii_chars)
+
+
+def _ascii_chars(text: str) -> int:
+    """How many characters of `text` are ASCII, to within a few per cent where it is long."""
+    size = len(text)
+    if size <= _COUNTED_CHARS:
+        return len(text.encode("ascii", "ignore"))
+    last = size - _SAMPLE_CHARS
+    starts = [last * i // (_SAMPLES - 1) for i in range(_SAMPLES)]
+    sample = "".join([text[start : start + _SAMPLE_CHARS] for start in starts])
+    return size * len(sample.encode("ascii", "ignore")) // len(sample)
 
 
 def read_request(
@@ -114,199 +112,132 @@ def read_request(
     `kind` is taken from the body's shape when it is not given. Raises `RequestError` for a
     body in which flashlane's own fields are wrong; everything else is LiteLLM's to judge.
     """
-    kind = kind or _kind_of(body)
-    spans = list(_spans(body, kind))
-    instructions, context, asks = _split(spans)
-    context_tokens = sum([estimate_tokens(span.text) for span in context])
-    tokens = context_tokens + sum([estimate_tokens(span.text) for span in instructions])
-    token_prompt = False
+    if not isinstance(body, Mapping):
+        raise RequestError(f"the body is {shown(body)}; it must be an object", "")
+    kind = kind or kind_of(body)
     prompt = body.get("prompt") if kind == "completion" else None
-    _check_prompt(prompt)
-    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], str):
-        token_prompt = True
-        flat = prompt if isinstance(prompt[0], int) else [t for row in prompt for t in _list(row)]
-        tokens += len(flat)
+    token_count = _check_prompt(prompt)
+    rows = read_rows(body, kind)
+    asks = _asks(rows)
+    instructions = [*map(rows.span, rows.systems())]
+    for row, pieces in asks.items():
+        role, where, text = rows.role(row), rows.where(row), rows.texts[row]
+        instructions += [Span(text[p.start : p.end], role, where, p.strong) for p in pieces]
+    tokens = _tokens(rows)
+    told = sum(estimate_tokens(span.text) for span in instructions)
+    model = body.get("model")
     return RequestView(
         kind=kind,
-        model=str(body.get("model") or ""),
-        ask="\n".join([span.text for span in asks]),
+        model=model if isinstance(model, str) else "",
+        ask="\n".join(span.text for span in instructions if span.role == "user"),
         instructions=tuple(instructions),
-        context=tuple(context),
-        estimated_tokens=tokens,
-        context_tokens=context_tokens,
+        context=_context(rows, asks),
+        estimated_tokens=tokens + token_count,
+        context_tokens=max(0, tokens - told),
         controls=read_controls(body, headers),
         stream=bool(body.get("stream")),
         structure=tuple(_structure(body, kind)),
-        multimodal=_has_media(body),
-        token_prompt=token_prompt,
+        multimodal=rows.media,
+        token_prompt=isinstance(prompt, list) and bool(prompt) and not rows.texts,
         max_tokens=_max_tokens(body),
-        ask_where=tuple(dict.fromkeys(span.where for span in asks)),
-        conversation=_conversation(body, spans),
+        ask_where=tuple(map(rows.where, asks)),
+        conversation=_conversation(rows, body, prompt),
     )
+
+
+def _asks(rows: Rows) -> dict[int, list[Piece]]:
+    """The pieces of each row that are ask, by row in the body's order.
+
+    They are those of the user's newest turn. Where it has none that reads like one, or leans on
+    what was asked before it, an earlier turn's go with them.
+    """
+    found: dict[int, list[Piece]] = {}
+    for read, turn in enumerate(rows.user_turns()):
+        pieces = find_ask(rows.texts[turn.start : turn.stop], ends_only=read > 0)
+        strong = any(piece.strong for piece in pieces)
+        if strong or read == 0:
+            for piece in pieces:
+                found.setdefault(turn.start + piece.text, []).append(piece)
+        if strong and not leans_back([rows.texts[turn[p.text]][p.start : p.end] for p in pieces]):
+            break
+        if read + 1 >= _MAX_TURNS_READ:
+            break
+    return dict(sorted(found.items()))
+
+
+def _tokens(rows: Rows) -> int:
+    """The estimate of all texts: of long ones apart, which saves a copy, of many in one."""
+    if rows.joined is None and len(rows.texts) <= _APART_ROWS:
+        return sum(map(estimate_tokens, rows.texts))
+    return estimate_tokens(rows.joined if rows.joined is not None else "".join(rows.texts))
+
+
+def _context(rows: Rows, asks: Mapping[int, Sequence[Piece]]) -> Spans:
+    """Everything that is neither ask nor system prompt."""
+    parts: list[tuple[range, slice]] = []
+    at = 0
+    for row in sorted({*rows.systems(), *asks}):
+        parts.append((range(at, row), slice(None)))
+        at, done = row + 1, 0
+        for piece in asks.get(row, ()):
+            parts.append((range(row, at), slice(done, piece.start)))
+            done = piece.end
+        if row in asks:
+            parts.append((range(row, at), slice(done, None)))
+    parts.append((range(at, len(rows.texts)), slice(None)))
+    return Spans(rows, parts)
+
+
+def _conversation(rows: Rows, body: Mapping[str, Any], prompt: object) -> str:
+    """See `RequestView.conversation`. A text completion has no turns: each prompt is its own."""
+    if body.get("previous_response_id") is not None:
+        return ""  # what came before is not in the body
+    first = rows.first_user()
+    before = [row for row in rows.systems()[:_NAMED_ROWS] if row < first.start or not first]
+    named = [*before, *first[:_NAMED_ROWS]]
+    name = blake2b(digest_size=8)
+    for row in named:
+        text = rows.texts[row]
+        name.update(f"{rows.role(row)} {len(text)} ".encode())
+        name.update(text[:_NAMED_CHARS].encode("utf-8", "surrogatepass"))
+    if not named and isinstance(prompt, list) and prompt:
+        numbers = prompt[0] if isinstance(prompt[0], list) else prompt
+        head = [number % 2**32 for number in numbers[:_NAMED_TOKENS]]
+        name.update(f"{len(prompt)} {len(numbers)} {head}".encode())
+    elif not named:
+        return ""
+    return name.hexdigest()
 
 
 def _max_tokens(body: Mapping[str, Any]) -> int | None:
-    for field in ("max_completion_tokens", "max_output_tokens", "max_tokens"):
-        value = body.get(field)
-        if type(value) is int and value > 0:
-            return value
-    return None
+    """The smallest of the limits that are given, since which of them wins is the engine's."""
+    given = [body[name] for name in _LENGTH_FIELDS if type(body.get(name)) is int]
+    return min((limit for limit in given if limit > 0), default=None)
 
 
-def _conversation(body: Mapping[str, Any], spans: list[Span]) -> str:
-    """Hash of the lengths and beginnings of the system prompt and the first user message."""
-    if body.get("previous_response_id") is not None:
-        return ""  # what came before is not in the body
-    digest = hashlib.blake2b(digest_size=8)
-    for span in spans:
-        part = f"{span.role}\0{len(span.text)}\0{span.text[:_NAMED_CHARS]}\0"
-        digest.update(part.encode("utf-8", "surrogatepass"))
-        if span.role == "user":
-            return digest.hexdigest()
-        if span.role != "system":
-            break
-    return ""
+def _check_prompt(prompt: object) -> int:
+    """How many token numbers a text completion's prompt holds; 0 for text.
 
-
-def _check_prompt(prompt: object) -> None:
-    """A text completion's prompt: text, texts, token numbers, or lists of token numbers."""
-    rows = prompt if isinstance(prompt, list) else []
-    tokens = [row if isinstance(row, list) else [row] for row in rows]
-    fits = (
-        prompt is None
-        or isinstance(prompt, str)
-        or (isinstance(prompt, list) and all(isinstance(row, str) for row in rows))
-        or (
-            isinstance(prompt, list)
-            and len({isinstance(row, list) for row in rows}) == 1
-            and all(type(token) is int for row in tokens for token in row)
-        )
-    )
-    if not fits:
-        raise RequestError(
-            f"prompt is {shown(prompt)}; it must be text, a list of texts, a list of token "
-            "numbers, or a list of such lists",
-            "prompt",
-        )
-
-
-def _kind_of(body: Mapping[str, Any]) -> Kind:
-    if "messages" in body:
-        return "messages" if "system" in body else "chat"
-    return "responses" if "input" in body else "completion"
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-_ROLES = {"developer": "system", "function": "tool"}
-
-
-def _spans(body: Mapping[str, Any], kind: Kind) -> Iterator[Span]:
-    if kind == "completion":
-        prompt = body.get("prompt")
-        texts = [prompt] if isinstance(prompt, str) else _list(prompt)
-        for i, text in enumerate(texts):
-            if isinstance(text, str):
-                yield Span(text, "user", f"prompt[{i}]")
-        return
-    if kind == "responses":
-        if isinstance(body.get("instructions"), str):
-            yield Span(body["instructions"], "system", "instructions")
-        if isinstance(body.get("input"), str):
-            yield Span(body["input"], "user", "input")
-            return
-    if kind == "messages":
-        yield from _content_spans(body.get("system"), "system", "system")
-    key = "input" if kind == "responses" else "messages"
-    for i, message in enumerate(_list(body.get(key))):
-        if type(message) is not dict and not isinstance(message, Mapping):
-            continue
-        where = f"{key}[{i}]"
-        role = str(message.get("role") or message.get("type") or "user")
-        role = _ROLES.get(role, role)
-        content = message.get("content")
-        if role == "function_call_output":
-            yield from _content_spans(message.get("output"), "tool", where)
-        elif type(content) is str:
-            yield Span(content, role, where)
-        else:
-            yield from _content_spans(content, role, where)
-
-
-def _content_spans(content: object, role: str, where: str, nested: int = 0) -> Iterator[Span]:
-    if isinstance(content, str):
-        yield Span(content, role, where)
-        return
-    for i, part in enumerate(_list(content)):
-        if isinstance(part, str):
-            yield Span(part, role, f"{where}.content[{i}]")
-        elif isinstance(part, Mapping):
-            if part.get("type") == "tool_result":
-                if nested < _NESTED:
-                    place = f"{where}.content[{i}]"
-                    yield from _content_spans(part.get("content"), "tool", place, nested + 1)
-            elif isinstance(part.get("text"), str):
-                yield Span(part["text"], role, f"{where}.content[{i}]")
-
-
-def _split(spans: list[Span]) -> tuple[list[Span], list[Span], list[Span]]:
-    """Instruction spans, context spans, and the ask, which is among the instructions.
-
-    The ask stands in the newest user message, often before, after or amid a document. Where that is
-    all material, or leans on what was asked before ("and the second one?"), the newest earlier user
-    message that asks counts as well. No ask at all routes as unsure.
+    Raises `RequestError` for anything but text, texts, token numbers or lists of them.
     """
-    turns: dict[str, list[int]] = {}
-    for number in range(len(spans) - 1, -1, -1):
-        span = spans[number]
-        if span.role != "user" or not span.text or span.text.isspace():
-            continue
-        turn = _turn(span.where)
-        if turn not in turns and len(turns) > _TURNS_BACK:
-            break
-        turns.setdefault(turn, []).insert(0, number)
-    pieces: dict[int, list[Piece]] = {}
-    for numbers in turns.values():
-        texts = [spans[number].text for number in numbers]
-        found = find_ask(texts)
-        for piece in found:
-            pieces.setdefault(numbers[piece.text], []).append(piece)
-        if found and not _leans(texts, found):
-            break
-    instructions: list[Span] = []
-    context: list[Span] = []
-    asks: list[Span] = []
-    for number, span in enumerate(spans):
-        if number in pieces:
-            _cut(span, pieces[number], asks, context)
-        elif span.role == "system":
-            instructions.append(span)
-        elif span.text and not span.text.isspace():
-            context.append(span)
-    return [*instructions, *asks], context, asks
-
-
-def _turn(where: str) -> str:
-    """The message of a span; the texts of a completion's prompt are one."""
-    return where.partition(".")[0] if not where.startswith("prompt") else "prompt"
-
-
-def _leans(texts: list[str], found: Sequence[Piece]) -> bool:
-    return len(found) == 1 and is_follow_up(texts[found[0].text][found[0].start : found[0].end])
-
-
-def _cut(span: Span, pieces: list[Piece], asks: list[Span], context: list[Span]) -> None:
-    """`span` as asks and the material around them."""
-    at = 0
-    for piece in [*pieces, None]:
-        between = span.text[at : piece.start if piece else len(span.text)]
-        if between and not between.isspace():
-            context.append(Span(between, span.role, span.where))
-        if piece is not None:
-            asks.append(Span(span.text[piece.start : piece.end].strip(), span.role, span.where))
-            at = piece.end
+    if prompt is None or isinstance(prompt, str) or prompt == []:
+        return 0
+    if isinstance(prompt, list):
+        try:
+            if isinstance(prompt[0], str):
+                "".join(prompt)  # a TypeError where one of them is no text
+                return 0
+            rows = prompt if isinstance(prompt[0], list) else [prompt]
+            # A sum is an integer where all are: there is no faster look at 100,000 numbers.
+            if all(type(row) is list and type(sum(row)) is int for row in rows):
+                return sum(map(len, rows))
+        except (TypeError, OverflowError):
+            pass
+    raise RequestError(
+        f"prompt is {shown(prompt)}; it must be text, a list of texts, a list of token "
+        "numbers, or a list of such lists",
+        "prompt",
+    )
 
 
 _STRUCTURE_FIELDS = (
@@ -327,48 +258,26 @@ _STRUCTURE_FIELDS = (
 
 
 def _structure(body: Mapping[str, Any], kind: Kind) -> Iterator[str]:
-    for field in _STRUCTURE_FIELDS:
-        if body.get(field) not in (None, False, [], {}, "", 0):
-            if field == "response_format" and _plain_text_format(body[field]):
+    for name in _STRUCTURE_FIELDS:
+        if body.get(name) not in (None, False, [], {}, "", 0):
+            if name == "response_format" and _plain_text_format(body[name]):
                 continue
-            yield field
+            yield name
     text = body.get("text")
     format_ = text.get("format") if kind == "responses" and isinstance(text, Mapping) else None
     if format_ and not _plain_text_format(format_):
         yield "text.format"
-    for field in ("n", "best_of", "n_cmpl"):
-        if isinstance(body.get(field), int) and body[field] > 1:
-            yield field
-    items = _list(body.get("input" if kind == "responses" else "messages"))
-    if items and isinstance(items[-1], Mapping) and items[-1].get("role") == "assistant":
+    for name in ("n", "best_of", "n_cmpl"):
+        if isinstance(body.get(name), int) and body[name] > 1:
+            yield name
+    prompt = body.get("prompt") if kind == "completion" else None
+    if isinstance(prompt, list) and len(prompt) > 1 and isinstance(prompt[0], str):
+        yield "prompt"  # several prompts, each with an ask of its own
+    items = body.get("input" if kind == "responses" else "messages")
+    last = items[-1] if isinstance(items, list) and items else None
+    if isinstance(last, Mapping) and last.get("role") == "assistant":
         yield "prefill"
 
 
 def _plain_text_format(value: object) -> bool:
     return isinstance(value, Mapping) and value.get("type") == "text"
-
-
-def _has_media(body: Mapping[str, Any]) -> bool:
-    for item in _list(body.get("messages")) + _list(body.get("input")):
-        if type(item) is not dict and not isinstance(item, Mapping):
-            continue
-        content = item.get("content")
-        if type(content) is list and _media_in(content, depth=0):
-            return True
-    return False
-
-
-_TEXT_PARTS = {"text", "input_text", "output_text", "tool_use", "thinking", "redacted_thinking"}
-
-
-def _media_in(content: object, depth: int) -> bool:
-    for part in _list(content):
-        if not isinstance(part, Mapping):
-            continue
-        kind = part.get("type")
-        if kind == "tool_result":
-            if depth < 4 and _media_in(part.get("content"), depth + 1):
-                return True
-        elif kind not in _TEXT_PARTS:
-            return True
-    return False

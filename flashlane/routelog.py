@@ -2,7 +2,8 @@
 
 Several proxy workers write to one file (WAL, one short transaction a record). A record is
 keyed by request id and written once its end is known; a later, more successful end of the same
-request (a fallback that worked after a failed attempt) replaces an earlier one.
+request (a fallback that worked after a failed attempt) replaces an earlier one. What a client
+says of an answer afterwards belongs to the request, and stays.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 Status = Literal["ok", "disconnected", "error", "refused"]
+Feedback = Literal["right", "wrong", "slow"]
+"""What a client may say of an answer: that its lane was right, or wrong, or took too long."""
 
 _RANK: dict[str, int] = {"refused": 0, "error": 1, "disconnected": 2, "ok": 3}
 """How good an end is; of two ends of one request the better one stands."""
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class RouteRecord:
     request_id: str
     time: float
     key_alias: str = ""
+    key_id: str = ""
+    """Names the API key without telling it; empty for a request whose key was refused."""
     endpoint: str = ""
     model: str = ""
     group: str = ""
@@ -85,6 +90,8 @@ class RouteRecord:
 
 
 _COLUMNS = [f.name for f in fields(RouteRecord)]
+_KEPT = ("request_id", "feedback")
+"""What a better end of a request leaves as it is."""
 _TYPES = {
     "request_id": "TEXT PRIMARY KEY",
     "time": "REAL NOT NULL",
@@ -115,7 +122,7 @@ class RouteLog:
         rank = _RANK[record.status]
         names = ", ".join(f'"{name}"' for name in _COLUMNS)
         marks = ", ".join(f":{name}" for name in _COLUMNS)
-        updates = ", ".join(f'"{n}" = excluded."{n}"' for n in _COLUMNS if n != "request_id")
+        updates = ", ".join(f'"{n}" = excluded."{n}"' for n in _COLUMNS if n not in _KEPT)
         with self._lock:
             connection = self._open()
             with connection:
@@ -129,6 +136,29 @@ class RouteLog:
                 self._append_jsonl(values)
         return bool(changed)
 
+    def feedback(self, request_id: str, value: Feedback, key_id: str | None = None) -> bool:
+        """Note what a client says of a request; the last word stands.
+
+        False where no such request is recorded, or not for `key_id` where that is given.
+        """
+        with self._lock:
+            connection = self._open()
+            owner = "" if key_id is None else " AND key_id = :key_id AND key_id != ''"
+            named = {"request_id": request_id, "key_id": key_id}
+            with connection:
+                changed = connection.execute(
+                    f"UPDATE routes SET feedback = :value WHERE request_id = :request_id{owner}",  # noqa: S608
+                    {"value": value, **named},
+                ).rowcount
+            if changed and self.jsonl:
+                names = ", ".join(f'"{name}"' for name in _COLUMNS)
+                row = connection.execute(
+                    f"SELECT {names} FROM routes WHERE request_id = ?",  # noqa: S608
+                    (request_id,),
+                ).fetchone()
+                self._append_jsonl(asdict(_record(row)))
+        return bool(changed)
+
     def _append_jsonl(self, values: dict[str, Any]) -> None:
         assert self.jsonl is not None
         line = json.dumps(values, ensure_ascii=False, separators=(",", ":")) + "\n"
@@ -139,41 +169,35 @@ class RouteLog:
         finally:
             os.close(descriptor)
 
-    def records(self, limit: int = 50, lane: str | None = None) -> Iterator[RouteRecord]:
-        """The newest `limit` records, newest first."""
+    def records(
+        self,
+        limit: int = 50,
+        lane: str | None = None,
+        *,
+        since: float | None = None,
+        key_id: str | None = None,
+    ) -> Iterator[RouteRecord]:
+        """The newest `limit` records, newest first: of one lane, from `since` (Unix time in
+        seconds) on, and of one key, where these are given."""
         if not self.path.exists():
             return
         names = ", ".join(f'"{name}"' for name in _COLUMNS)
-        where = "WHERE lane = ?" if lane else ""
-        with closing(self._connect()) as connection:
+        with self.reading() as connection:
             rows = connection.execute(
-                f"SELECT {names} FROM routes {where} ORDER BY time DESC LIMIT ?",  # noqa: S608
-                (lane, limit) if lane else (limit,),
+                f"SELECT {names} FROM routes WHERE (:lane IS NULL OR lane = :lane) "  # noqa: S608
+                "AND time >= coalesce(:since, 0) AND (:key_id IS NULL OR key_id = :key_id) "
+                "ORDER BY time DESC LIMIT :limit",
+                {"lane": lane, "since": since, "key_id": key_id, "limit": limit},
             ).fetchall()
-        for row in rows:
-            values = dict(zip(_COLUMNS, row, strict=True))
-            values["stream"] = bool(values["stream"])
-            values["exact"] = None if values["exact"] is None else bool(values["exact"])
-            yield RouteRecord(**values)
+        yield from map(_record, rows)
 
-    def summary(self) -> list[dict[str, Any]]:
-        """Per lane: requests, failures, token totals, kept share, mean TTFT and decode speed."""
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own for reading; the file is made where there is none."""
         if not self.path.exists():
-            return []
+            self._make()
         with closing(self._connect()) as connection:
-            connection.row_factory = sqlite3.Row
-            rows = connection.execute(
-                """SELECT lane, count(*) AS requests,
-                          sum(status != 'ok') AS failed,
-                          sum(coalesce(original_tokens, prompt_tokens)) AS original_tokens,
-                          sum(coalesce(kept_tokens, prompt_tokens)) AS processed_tokens,
-                          sum(cached_tokens) AS cached_tokens,
-                          avg(ttft_ms) AS ttft_ms,
-                          avg(decode_tokens_per_s) AS decode_tokens_per_s,
-                          sum(cost) AS cost
-                   FROM routes GROUP BY lane ORDER BY requests DESC"""
-            ).fetchall()
-        return [dict(row) for row in rows]
+            yield connection
 
     def close(self) -> None:
         with self._lock:
@@ -183,11 +207,14 @@ class RouteLog:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-            self.path.chmod(0o600)
+            self._make()
             self._connection = self._connect()
         return self._connection
+
+    def _make(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        self.path.chmod(0o600)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=10.0, check_same_thread=False)
@@ -210,6 +237,13 @@ class RouteLog:
             connection.execute("CREATE INDEX IF NOT EXISTS routes_time ON routes (time)")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         return connection
+
+
+def _record(row: Sequence[Any]) -> RouteRecord:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    values["stream"] = bool(values["stream"])
+    values["exact"] = None if values["exact"] is None else bool(values["exact"])
+    return RouteRecord(**values)
 
 
 def _add_columns(connection: sqlite3.Connection) -> None:

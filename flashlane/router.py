@@ -191,6 +191,14 @@ def refuse_foreign_controls(body: Mapping[str, Any], *, own_engine: bool) -> Non
             )
 
 
+def _differs(one: object, other: object) -> bool:
+    """Whether two values of a field differ; those nested too deep to be compared do."""
+    try:
+        return one != other
+    except RecursionError:
+        return True
+
+
 def take_private_fields(data: dict[str, Any]) -> dict[str, Any]:
     """Remove flashlane's own fields from `data` and return them.
 
@@ -203,7 +211,7 @@ def take_private_fields(data: dict[str, Any]) -> dict[str, Any]:
     clash = ""
     for field in PRIVATE_FIELDS:
         outer, inner = data.pop(field, None), nested.pop(field, None)
-        if outer is not None and inner is not None and outer != inner:
+        if outer is not None and inner is not None and _differs(outer, inner):
             clash = clash or field
         value = outer if outer is not None else inner
         if value is not None:

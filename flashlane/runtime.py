@@ -126,7 +126,7 @@ class Runtime:
         bases = [
             (deployment.get("litellm_params") or {}).get("api_base") for deployment in deployments
         ]
-        statuses = await self._statuses() if any(map(self.backend_of, bases)) else {}
+        statuses = await self.statuses() if any(map(self.backend_of, bases)) else {}
         for name, status in statuses.items():
             await self._saw_run(name, status.run)
         return [self.server_of(deployment, statuses) for deployment in deployments]
@@ -163,7 +163,7 @@ class Runtime:
             prefill_tokens_per_s=DEFAULT_PREFILL_TOKENS_PER_S,
         )
 
-    async def _statuses(self) -> dict[str, BackendStatus]:
+    async def statuses(self) -> dict[str, BackendStatus]:
         """What the supervisor says of each backend; nothing where it does not answer soon."""
 
         async def ask() -> tuple[BackendStatus, ...]:

@@ -17,7 +17,9 @@ from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy._types import ProxyException
 
 from flashlane.decision import Decision, Reason
+from flashlane.evidence import PREFIX, install
 from flashlane.flight import FLIGHT_KEY, Flight, flight_id_in, group_in, pass_in, summary_in
+from flashlane.keys import key_id_of
 from flashlane.policy import decide
 from flashlane.request import Kind, RequestError
 from flashlane.routelog import Status
@@ -113,6 +115,7 @@ class SmartRouter(CustomLogger):
         state = runtime_or_none()
         flight = state.flights.seen(data) if state else None
         return {
+            **({"x-flashlane-request-id": flight.request_id} if flight else {}),
             "x-flashlane-lane": str(decision.get("lane")),
             "x-flashlane-reasons": ",".join(r["code"] for r in decision.get("reasons", [])),
             "x-flashlane-keep-ratio": str(decision.get("keep_ratio")),
@@ -209,6 +212,8 @@ class SmartRouter(CustomLogger):
         if flight is None:
             if flight_id_in(request_data):
                 return  # its record is written
+            if str(getattr(user_api_key_dict, "request_route", None) or "").startswith(PREFIX):
+                return  # somebody looks at the records, and asks no model
             flight = _flight(request_data, "", user_api_key_dict)
         code = _status_code(original_exception)
         refused = code is not None and 400 <= code < 500
@@ -227,6 +232,7 @@ def _flight(data: Mapping[str, Any], endpoint: str, key: Any) -> Flight:
         endpoint=endpoint,
         model=str(data.get("model") or ""),
         stream=bool(data.get("stream")),
+        key_id=key_id_of(key),
     )
 
 
@@ -370,3 +376,4 @@ def _where(error: BaseException) -> str:
 
 
 handler = sole(SmartRouter)
+sole(install)

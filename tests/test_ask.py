@@ -1,179 +1,222 @@
-"""Finding the ask: at each place, in several turns, whatever the material is."""
+"""Finding the ask in a user's turn: its place, its language, and material that asks by itself."""
 
 from __future__ import annotations
 
-from typing import Any
+import random
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flashlane.request import RequestError, RequestView, read_request
+from bench.router import places
+from flashlane.ask import find_ask
+from flashlane.asklines import leans_back, looks_like_ask
+from flashlane.request import read_request
 
-PROSE = "The harbour was closed in winter, and the ships waited outside. " * 30
-PARAGRAPHS = "\n\n".join([PROSE[:600]] * 8)
-LOG = "\n".join(f"2026-04-17T00:50:{i:02d}.493Z INFO worker-{i}: check header" for i in range(60))
-CODE = "\n\n".join(
-    f"def swap_{i}(message):\n    return [find(m) for m in message]" for i in range(40)
+PROSE = "\n\n".join(
+    f"The harbour of part {i} was opened in 19{i:02}. " + "It stayed open after the storm. " * 8
+    for i in range(30)
 )
-FAQ = "\n\n".join(f"What does part {i} do?\nIt turns the handle {i} times." for i in range(60))
-MATERIALS = {"prose": PROSE, "paragraphs": PARAGRAPHS, "log": LOG, "code": CODE, "faq": FAQ}
-ASKS = (
-    "Summarise it in two sentences.",
-    "Kontonummer der Hausverwaltung?",
-    "給料日はいつですか",
-    "the second invoice, its total",
-    "Quels sont les risques cités ?",
-)
+ASKS = [
+    "Summarise the report in three sentences.",
+    "Welche Frist gilt laut Vertrag für den Vermieter?",
+    "Fasse den Bericht bitte kurz zusammen.",
+    "Recopie mot pour mot la clause de non-concurrence.",
+    "Cuéntame en tres párrafos de qué habla esta tesis.",
+    "Relacione todos os bens do inventário com o respectivo valor.",
+    "Elencami tutte le scadenze del contratto.",
+    "Перечисли все даты, которые названы в договоре.",
+    "请列出文中提到的所有日期。",
+    "この文書に出てくる日付をすべて挙げてください。",
+    "이 문서에 나오는 날짜를 모두 나열해 주세요.",
+]
+TERSE = [
+    "invoice number",
+    "aktenzeichen der zweiten klage",
+    "siret du sous-traitant",
+    "boiei total",
+]
 
 
-def read(*turns: tuple[str, Any], **fields: Any) -> RequestView:
-    messages = [{"role": role, "content": content} for role, content in turns]
-    return read_request({"messages": messages, **fields})
+def found(*texts: str) -> str:
+    return "\n".join(texts[p.text][p.start : p.end] for p in find_ask(texts))
 
 
-@pytest.mark.parametrize("material", MATERIALS)
+def sure(*texts: str) -> bool:
+    return any(piece.strong for piece in find_ask(texts))
+
+
 @pytest.mark.parametrize("ask", ASKS)
-def test_after_and_before(material: str, ask: str) -> None:
-    text = MATERIALS[material]
-    assert ask in read(("user", f"{text}\n\n{ask}")).ask
-    assert ask in read(("user", f"{ask}\n\n{text}")).ask
-
-
-def test_prose_is_not_taken_along() -> None:
-    for text in (PROSE, PARAGRAPHS):
-        assert read(("user", f"{text}\n\nSummarise it.")).ask == "Summarise it."
-        assert read(("user", f"Summarise it.\n\n{text}")).ask == "Summarise it."
-
-
-def test_in_the_middle() -> None:
-    view = read(("user", f"{PARAGRAPHS}\n\nWhich ship waited longest?\n\n{PARAGRAPHS}"))
-    assert view.ask == "Which ship waited longest?"
-    assert len(view.context) == 2
-
-
-def test_on_both_sides() -> None:
-    view = read(("user", f"Summarise this text.\n\n{PARAGRAPHS}\n\nIn German, please."))
-    assert view.ask == "Summarise this text.\nIn German, please."
-
-
-def test_in_a_part_of_its_own() -> None:
-    parts = [{"type": "text", "text": PROSE}, {"type": "text", "text": "Summarise it."}]
-    view = read(("user", parts))
-    assert view.ask == "Summarise it." and view.ask_where == ("messages[0].content[1]",)
-
-
-def test_an_earlier_turn_asks_where_the_newest_is_material() -> None:
-    view = read(
-        ("user", "Translate what I send you into German."), ("assistant", "Yes."), ("user", PROSE)
-    )
-    assert view.ask == "Translate what I send you into German."
-    assert view.ask_where == ("messages[0]",)
-
-
-def test_a_follow_up_leans_on_the_turn_before() -> None:
-    view = read(
-        ("user", f"{PROSE}\n\nWhat was the total of the first invoice?"),
-        ("assistant", "12"),
-        ("user", "And the second one?"),
-    )
-    assert view.ask == "What was the total of the first invoice?\nAnd the second one?"
-
-
-def test_a_new_ask_stands_alone() -> None:
-    view = read(("user", "Translate it."), ("assistant", "Done."), ("user", "Who wrote it?"))
-    assert view.ask == "Who wrote it?"
-
-
-def test_what_an_assistant_or_a_tool_says_is_no_ask() -> None:
-    view = read(
-        ("user", "Summarise the file."), ("assistant", "List every item?"), ("tool", "Count them!")
-    )
-    assert view.ask == "Summarise the file."
+def test_an_ask_reads_like_one_in_each_language(ask: str) -> None:
+    assert looks_like_ask(ask)
 
 
 @pytest.mark.parametrize(
-    "body",
+    "line",
     [
-        {"prompt": f"{PROSE}\n\nSummarise it."},
-        {"input": f"{PROSE}\n\nSummarise it.", "instructions": "Be brief."},
-        {
-            "system": "Be brief.",
-            "messages": [{"role": "user", "content": f"{PROSE}\n\nSummarise it."}],
-        },
+        "The harbour was opened in 1901 and stayed open after the storm.",
+        "Der Hafen lag am Abend still, und das Wasser stieg kaum weiter.",
+        "Le port était calme ce soir-là et la mer montait à peine.",
+        "El puerto estaba en calma y el agua apenas subía aquella tarde.",
+        "港は一九〇一年に開かれた。",
+        "2026-03-21 12:01:07 INFO worker-1 took 368 ms",
     ],
 )
-def test_every_kind_of_body(body: dict[str, Any]) -> None:
-    assert read_request(body).ask == "Summarise it."
+def test_prose_and_logs_do_not(line: str) -> None:
+    assert not looks_like_ask(line)
 
 
-def test_limits_of_the_answer() -> None:
-    assert read(("user", "hi")).max_tokens is None
-    assert read(("user", "hi"), max_tokens=7).max_tokens == 7
-    assert read(("user", "hi"), max_completion_tokens=8, max_tokens=7).max_tokens == 8
-    assert read(("user", "hi"), max_tokens=True).max_tokens is None
+@pytest.mark.parametrize("ask", ASKS)
+@pytest.mark.parametrize("joint", ["\n\n", "\n\n---\n\n"])
+def test_after_and_before_material_the_ask_is_all_that_is_found(ask: str, joint: str) -> None:
+    assert found(PROSE + joint + ask) == ask
+    assert found(ask + joint + PROSE) == ask
 
 
-def test_a_conversation_keeps_its_name_as_it_grows() -> None:
-    first = read(("system", "Be brief."), ("user", PROSE))
-    later = read(
-        ("system", "Be brief."), ("user", PROSE), ("assistant", "Yes."), ("user", "Who wrote it?")
+@pytest.mark.parametrize("ask", TERSE)
+@pytest.mark.parametrize("joint", ["\n\n", "\n"])
+def test_words_that_read_like_no_ask_are_kept_for_their_place(ask: str, joint: str) -> None:
+    for text in (PROSE + joint + ask, ask + joint + PROSE):
+        assert ask in found(text)
+        assert not sure(text)
+
+
+@pytest.mark.parametrize("ask", ASKS)
+def test_both_sides(ask: str) -> None:
+    text = f"{ask}\n\n{PROSE}\n\nAnswer in English."
+    assert found(text) == f"{ask}\nAnswer in English."
+
+
+@pytest.mark.parametrize("ask", ASKS)
+@pytest.mark.parametrize(("opening", "closing"), [("```\n", "\n```"), ("<doc>\n", "\n</doc>")])
+def test_in_the_middle(ask: str, opening: str, closing: str) -> None:
+    document = f"{opening}{PROSE}{closing}"
+    assert found(f"{document}\n\n{ask}\n\n{document}") == ask
+    assert found(document, ask, document) == ask
+
+
+def test_in_the_middle_right_before_a_fence() -> None:
+    long = "It stayed open after the storm. " * 40
+    text = f"{long}\n\n---\nList every date in it.\n```\n{long}\n```\n{long}"
+    assert found(text) == "List every date in it."
+    fenced = f"{long}\n```\nList every date in it.\n```\n{long}"
+    assert "List" not in found(fenced)
+
+
+def test_a_question_before_code_is_sure_though_its_docstrings_ask_too() -> None:
+    code = "\n\n".join(
+        f'def shift_{i}(row):\n    """What row {i} holds. Find the header."""\n    return row[{i}]'
+        for i in range(60)
     )
-    assert first.conversation and first.conversation == later.conversation
-    assert read(("system", "Be long."), ("user", PROSE)).conversation != first.conversation
-    assert read_request({"input": "hi", "previous_response_id": "r"}).conversation == ""
+    ask = "Which function reads the third row?"
+    assert found(f"{ask}\n\n{code}") == ask
+    assert sure(f"{ask}\n\n{code}")
+    assert not sure(code)
 
 
-def test_large_and_deep_bodies() -> None:
-    assert "Summarise it." in read(("user", f"{'x y ' * 2_500_000}\n\nSummarise it.")).ask
-    many = [("user" if i % 2 else "assistant", f"turn {i}") for i in range(10_000)]
-    assert read(*many).ask == "turn 9999"
-    nested: Any = "deep"
-    for _ in range(5000):
-        nested = [{"type": "tool_result", "content": nested}]
-    assert (
-        read(("user", [*nested, {"type": "text", "text": "Summarise it."}])).ask == "Summarise it."
+@pytest.mark.parametrize("blank", ["\r", " \t", "\u3000"])
+def test_blank_lines_need_not_be_empty(blank: str) -> None:
+    text = f"{PROSE}\n\nList every date in it.".replace("\n\n", f"\n{blank}\n")
+    assert sure(text)
+    assert len(found(text).strip()) < 40
+
+
+def test_between_long_paragraphs() -> None:
+    long = "It stayed open after the storm. " * 40
+    assert found(f"{long}\n\n{long}\n\nList every date in it.\n\n{long}\n\n{long}").startswith(
+        "List"
     )
 
 
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(
-                ["role", "type", "content", "text", "output", "input", "messages", "x"]
-            ),
-            inner,
-            max_size=4,
+def test_labels_and_tags_name_the_ask() -> None:
+    for tail in ("Question: the gate", "<question>\nthe gate\n</question>", "### Task\nthe gate"):
+        assert found(f"{PROSE}\n\n{tail}") == tail.removeprefix("<question>\n").removesuffix(
+            "\n</question>"
         )
-    ),
-    max_leaves=20,
+
+
+def test_a_prompt_with_a_slot_for_the_answer() -> None:
+    text = f"{PROSE}\n\nQuestion: Who opened the harbour?\nAnswer:"
+    assert found(text) == "Question: Who opened the harbour?\nAnswer:"
+
+
+def test_on_the_line_of_the_material() -> None:
+    line = "It stayed open after the storm. " * 200
+    assert found(f"Summarise this text. {line}").strip() == "Summarise this text."
+    assert found(f"{line}Who closed the gate?").strip() == "Who closed the gate?"
+
+
+def test_a_long_ask_is_kept_whole() -> None:
+    ask = "Please compare both offers.\n\n- which is cheaper?\n- which is faster?\n\nUse a table."
+    assert found(f"{PROSE}\n\n{ask}") == ask
+    assert found(f"{ask}\n\n{PROSE}") == ask
+
+
+def test_material_alone_has_no_sure_ask() -> None:
+    for name in ("prose", "one line", "log", "code", "csv", "faq", "exam", "style guide", "chat"):
+        assert not sure(places.MATERIALS[name](random.Random(3))), name
+
+
+@pytest.mark.parametrize("name", ["faq", "labelled faq", "exam", "style guide", "mails", "chat"])
+def test_material_full_of_questions_and_orders(name: str) -> None:
+    text = places.MATERIALS[name](random.Random(4))
+    for ask, joint in product(["Summarise it.", "the invoice number"], ["\n\n", "\n\n---\n\n"]):
+        for content in (f"{text}{joint}{ask}", f"{ask}{joint}{text}"):
+            assert ask in found(content)
+            assert len(found(content)) < 600
+
+
+@pytest.mark.parametrize(
+    "text", ["and the second one?", "und die zweite?", "et la deuxième ?", "y la otra", "Why?"]
 )
-_FIELDS = ("messages", "input", "prompt", "system", "instructions", "tools", "text", "model", "n")
+def test_follow_ups_lean_back(text: str) -> None:
+    assert leans_back([text])
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.dictionaries(st.sampled_from(_FIELDS), _JSON, max_size=5))
-def test_any_json_is_read_or_refused(body: dict[str, Any]) -> None:
-    try:
-        view = read_request(body)
-    except RequestError:
-        return
-    assert view.estimated_tokens >= view.context_tokens >= 0
+@pytest.mark.parametrize(
+    "text", ["Summarise it.", "Which gate was closed?", PROSE[:90], "要約して"]
+)
+def test_an_ask_of_its_own_does_not(text: str) -> None:
+    assert not leans_back([text])
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.text(max_size=400), min_size=1, max_size=6))
-def test_what_is_found_stands_in_the_body(paragraphs: list[str]) -> None:
-    text = "\n\n".join(paragraphs)
-    view = read(("user", text))
-    for span in (*view.instructions, *view.context):
-        assert span.text in text
+def test_a_program_s_note_is_no_ask() -> None:
+    assert find_ask(["<system-reminder>\nlist every file\n</system-reminder>"]) == ()
+    assert find_ask(["<question>list every file</question>"])
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.sampled_from(sorted(MATERIALS)), st.sampled_from(ASKS), st.integers(1, 40))
-def test_more_material_does_not_hide_it(material: str, ask: str, times: int) -> None:
-    text = "\n\n".join([MATERIALS[material]] * times)
-    assert ask in read(("user", f"{text}\n\n{ask}")).ask
+def test_labelled_asks_are_found_in_all_sorts_of_material() -> None:
+    rows = list(places.rows(places.asks("tuning")[::9], ("after", "before")))
+    for total in places.totals(rows, "place"):
+        assert float(str(total["found"])) >= 0.99, total
+        assert float(str(total["extra_chars"])) < 80, total
+    for total in places.totals(list(places.rows(places.asks("tuning")[::30], ["middle"])), "place"):
+        assert float(str(total["misled"])) <= 0.02, total
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    lines=st.lists(st.text(st.characters(exclude_characters="\n")), max_size=40),
+    ask=st.sampled_from(ASKS),
+    before=st.booleans(),
+)
+def test_a_clear_ask_is_found_beside_any_material(lines: list[str], ask: str, before: bool) -> None:
+    material = "\n".join(lines)
+    assert ask in found(f"{ask}\n\n{material}" if before else f"{material}\n\n{ask}")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.text(alphabet="ab?.:<>`-#\n 　要", max_size=900), max_size=5))
+def test_pieces_are_in_order_and_within_their_text(texts: list[str]) -> None:
+    ends = [(-1, -1)]
+    for piece in find_ask(texts):
+        assert 0 <= piece.start < piece.end <= len(texts[piece.text])
+        assert (piece.text, piece.start) >= ends[-1]
+        ends.append((piece.text, piece.end))
+
+
+def test_what_is_read_does_not_grow_with_the_text() -> None:
+    for text in ("a" * 10_000_000, "a b. " * 2_000_000, "\n" * 10_000_000, "a?\n\n" * 2_500_000):
+        view = read_request({"prompt": text})
+        assert sum(len(span.text) for span in view.instructions) < 10_000

@@ -19,8 +19,8 @@ def test_ask_after_the_document() -> None:
 
 
 def test_ask_before_the_document() -> None:
-    body = {"messages": [{"role": "user", "content": f"Summarise it.\n\n{DOCUMENT}"}]}
-    assert read_request(body).ask == "Summarise it."
+    view = read_request({"prompt": f"Summarise it.\n\n{DOCUMENT}"})
+    assert view.ask == "Summarise it."
 
 
 def test_a_document_alone_has_no_ask() -> None:

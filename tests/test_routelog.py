@@ -18,15 +18,13 @@ def record(request_id: str = "a", **fields: object) -> RouteRecord:
     return RouteRecord(request_id=request_id, time=1.0, **fields)  # type: ignore[arg-type]
 
 
-def test_roundtrip_and_summary(tmp_path: Path) -> None:
+def test_roundtrip(tmp_path: Path) -> None:
     log = RouteLog(tmp_path / "routes.sqlite", tmp_path / "routes.jsonl")
     first = record(
         "a", lane="pflash", original_tokens=100, kept_tokens=40, stream=True, exact=False
     )
     assert log.write(first)
     assert list(log.records()) == [first]
-    row = log.summary()[0]
-    assert (row["lane"], row["original_tokens"], row["processed_tokens"]) == ("pflash", 100, 40)
     assert json.loads((tmp_path / "routes.jsonl").read_text())["request_id"] == "a"
 
 
@@ -68,20 +66,75 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
         RouteLog(tmp_path / "routes.sqlite").write(record())
 
 
-def test_a_log_of_version_1_goes_on(tmp_path: Path) -> None:
+OLD_COLUMNS = """request_id TEXT PRIMARY KEY, time REAL NOT NULL, key_alias TEXT, endpoint TEXT,
+model TEXT, "group" TEXT, deployment TEXT, lane TEXT, exact INTEGER, keep_ratio REAL, reasons TEXT,
+stream INTEGER, estimated_tokens INTEGER, prompt_tokens INTEGER, original_tokens INTEGER,
+kept_tokens INTEGER, pflash_reason TEXT, score_ms REAL, predicted_ttft_ms REAL, ttft_ms REAL,
+total_ms REAL, completion_tokens INTEGER, decode_tokens_per_s REAL, cached_tokens INTEGER,
+draft_tokens INTEGER, draft_accepted INTEGER, cost REAL, status TEXT, error TEXT, ask TEXT"""
+OLD_ROW = """INSERT INTO routes (rank, request_id, time, key_alias, endpoint, model, "group",
+deployment, lane, exact, reasons, stream, pflash_reason, status, error)
+VALUES (3, 'old', 1.0, 'k', 'chat', 'm', 'g', 'd', 'pflash', 0, 'pays', 1, '', 'ok', '')"""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_log_of_an_older_version_goes_on(tmp_path: Path, version: int) -> None:
     path = tmp_path / "routes.sqlite"
-    RouteLog(path).write(record("old"))
     connection = sqlite3.connect(path)
-    connection.execute("ALTER TABLE routes DROP COLUMN placement")
-    connection.execute("PRAGMA user_version = 1")
+    added = ", placement TEXT NOT NULL DEFAULT ''" if version == 2 else ""
+    connection.execute(f"CREATE TABLE routes (rank INTEGER NOT NULL, {OLD_COLUMNS}{added})")
+    connection.execute(OLD_ROW)
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.commit()
     connection.close()
     log = RouteLog(path)
-    log.write(record("new", placement="left: 0 ms wait"))
-    assert {r.request_id: r.placement for r in log.records()} == {
-        "old": "",
-        "new": "left: 0 ms wait",
-    }
+    new = RouteRecord(
+        "new", 2.0, placement="left: 0 ms wait", key_id="k1", verdict="doubted", gear=3
+    )
+    assert log.write(new)
+    old = RouteRecord(
+        request_id="old",
+        time=1.0,
+        key_alias="k",
+        endpoint="chat",
+        model="m",
+        group="g",
+        deployment="d",
+        lane="pflash",
+        exact=False,
+        reasons="pays",
+        stream=True,
+    )
+    assert list(log.records()) == [new, old]
+    assert log.feedback("old", "wrong")
+    assert not log.feedback("old", "right", key_id="")
+    assert next(iter(RouteLog(path).records(lane="pflash"))).feedback == "wrong"
+
+
+def test_feedback_stays_when_a_better_end_comes(tmp_path: Path) -> None:
+    log = RouteLog(tmp_path / "routes.sqlite", tmp_path / "routes.jsonl")
+    log.write(record(status="error"))
+    assert log.feedback("a", "wrong")
+    assert log.write(record(status="ok", lane="direct"))
+    assert [(r.status, r.lane, r.feedback) for r in log.records()] == [("ok", "direct", "wrong")]
+    assert log.feedback("a", "slow")
+    lines = [json.loads(line) for line in (tmp_path / "routes.jsonl").read_text().splitlines()]
+    assert [line["feedback"] for line in lines] == ["", "wrong", "", "slow"]
+    assert lines[-1]["stream"] is False and lines[-1]["status"] == "ok"
+
+
+def test_feedback_needs_the_request_and_its_key(tmp_path: Path) -> None:
+    log = RouteLog(tmp_path / "routes.sqlite")
+    assert not log.feedback("a", "right")
+    log.write(record("a", key_id="one"))
+    log.write(record("nobody's"))
+    assert not log.feedback("b", "right")
+    assert not log.feedback("a", "right", key_id="other")
+    assert not log.feedback("nobody's", "right", key_id="")
+    assert {r.feedback for r in log.records()} == {""}
+    assert log.feedback("a", "right", key_id="one")
+    assert [r.request_id for r in log.records(key_id="one")] == ["a"]
+    assert list(log.records(since=1.5)) == []
 
 
 def test_a_flight_stores_no_text_unless_asked() -> None:

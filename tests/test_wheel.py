@@ -185,6 +185,18 @@ def test_a_request_takes_a_lane(proxy: str) -> None:
     assert reply.parse().choices[0].message.content == "An answer."
 
 
+def test_the_status_page_comes_with_the_wheel(proxy: str) -> None:
+    page = httpx.get(f"{proxy}/flashlane", timeout=30)
+    assert (
+        page.status_code == 200 and "script-src 'self'" in page.headers["content-security-policy"]
+    )
+    for part in ("status.css", "status.js", "view.js", "chart.js"):
+        assert httpx.get(f"{proxy}/flashlane/{part}", timeout=30).status_code == 200
+    headers = {"Authorization": f"Bearer {_KEY}"}
+    shown = httpx.get(f"{proxy}/flashlane/data", headers=headers, timeout=30).json()
+    assert shown["scope"] == "all" and shown["backends"] == []
+
+
 @pytest.mark.parametrize("lane", ["sideways", "pflash"])
 def test_a_lane_that_is_not_there_is_refused_with_those_that_are(proxy: str, lane: str) -> None:
     """The second is a lane, but an engine that is not ours has none that compresses."""
