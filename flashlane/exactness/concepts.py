@@ -1,13 +1,13 @@
 """What a word of an ask is about, in ten languages: the tables in `words/LANG.txt`.
 
 A line of a table is `concept: entry; entry; …`. An entry is a word, a phrase of up to four words,
-the beginning of words (`explic*`, four to seven characters), or up to four Chinese, Japanese or
-Korean characters; of longer ones the first four count.
+the beginning of longer words (`explic*`, four to seven characters), or up to four Chinese, Japanese
+or Korean characters; of longer ones the first four count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -16,17 +16,46 @@ from flashlane.exactness.wording import MAX_PIECE, MAX_STEM, fold, is_cjk, is_ha
 
 _TABLES = Path(__file__).with_name("words")
 
+BROAD_CONCEPTS = frozenset(
+    ("summary", "gist", "short", "roughly", "explain", "why", "howworks", "compare")
+    + ("suggest", "judge")
+)
+"""Concepts that speak for the gist; all others speak for an exact answer."""
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("howmuch", "when", "where", "who", "which", "whatis", "value", "find", "extract")
+            + ("ineed",),
+            "retrieval",
+        ),
+        **dict.fromkeys(("quote", "verbatim"), "quoting"),
+        **dict.fromkeys(("list", "all", "nomiss"), "enumeration"),
+        **dict.fromkeys(("howmany", "count"), "counting"),
+        **dict.fromkeys(("translate", "proof", "convert"), "transformation"),
+        "code": "code",
+        "schema": "schema",
+        "check": "checking",
+        "calc": "precision",
+        **dict.fromkeys(("summary", "gist", "short", "roughly"), "summary"),
+        **dict.fromkeys(("explain", "why", "howworks"), "explanation"),
+        "compare": "comparison",
+        "suggest": "brainstorm",
+        "judge": "judgement",
+    }
+)
+"""The kind of ask that each concept speaks for."""
+
 
 @cache
-def concepts() -> MappingProxyType[str, tuple[str, ...]]:
-    """The concepts of each feature that `wording.features` may give. Read once, about 15 ms."""
+def concepts() -> dict[str, tuple[str, ...]]:
+    """The concepts of each feature of `wording.sentences`. Read once, in about 0.1 s."""
     table: dict[str, tuple[str, ...]] = {}
     for path in sorted(_TABLES.glob("*.txt")):
         for concept, entry in entries(path):
             key = feature(entry)
             if concept not in table.get(key, ()):
                 table[key] = (*table.get(key, ()), concept)
-    return MappingProxyType(table)
+    return table
 
 
 def entries(path: Path) -> Iterator[tuple[str, str]]:

@@ -1,24 +1,23 @@
-"""An ask as the features that the classifier weighs: words, stems, phrases, pieces, shape.
+"""An ask as what a classifier can weigh: words, stems, phrases, pieces of CJK text, shape.
 
-Scripts written with spaces give words, their beginnings (for languages that inflect) and phrases
-of two to four words. Chinese, Japanese and Korean text gives pieces of up to `MAX_PIECE`
-characters. The shape is what a reader sees without reading: length, digits, code.
+Scripts written with spaces give words, their beginnings (for languages that inflect) and phrases of
+up to four words. Chinese, Japanese and Korean text gives pieces of up to four characters. The shape
+is what a reader sees without reading: length, digits, code, quotation marks.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from typing import NamedTuple
 
-MAX_CHARS = 720
+MAX_CHARS = 480
 """Of a longer ask, the first and the last half of this many characters are read."""
 MAX_PIECE = 4
-MAX_STEM = 7
-_STEM_CHARS = range(4, MAX_STEM + 1)
-"""Lengths of the beginnings of a word that are features."""
+MAX_PHRASE = 4
+MIN_STEM, MAX_STEM = 4, 7
 _LENGTHS = (1, 2, 4, 8, 14, 24, 40)
-"""Bounds of the classes of length, in words; four CJK characters count as two words."""
+"""Bounds of the classes of length, in words; two CJK characters count as one word."""
 
 _TOKEN = re.compile(r"[\u3005-\u3007\u3041-\u30ff\u3400-\u9fff]+|[\uac00-\ud7a3]+|[^\W_]+")
 _CJK_START = "\u3005"
@@ -26,7 +25,24 @@ _HANGUL = "\uac00"
 _HANGUL_END = "\ud7a3"
 _MARKS = re.compile("[\u0300-\u036f]+")
 _CODE = re.compile(r"`|\w\(|[{}]|\w_\w|[a-z][A-Z]|\w\.\w+\(|\b\w+\.[a-z]{1,4}\b|=\"?\w")
-_QUOTES = frozenset('"“„«「『')
+_SENTENCE_END = re.compile(r"[.!?;。！？；\n…]+")
+_QUOTED = re.compile(
+    '"[^"]{1,80}"|“[^”]{1,80}”|„[^“”]{1,80}[“”]|«[^»]{1,80}»|「[^」]{1,80}」|『[^』]{1,80}』'
+)
+
+
+class Piece(NamedTuple):
+    """One feature of a sentence, and the number of the word, or of the CJK character, it begins at."""
+
+    feature: str
+    at: int
+
+
+class Sentence(NamedTuple):
+    """`length` counts words and CJK characters."""
+
+    pieces: list[Piece]
+    length: int
 
 
 def fold(text: str) -> str:
@@ -38,7 +54,7 @@ def fold(text: str) -> str:
 
 
 def tokens(folded: str) -> list[str]:
-    """Words, and runs of Chinese or Japanese characters."""
+    """Words, and runs of Chinese, Japanese or Korean characters."""
     return _TOKEN.findall(folded)
 
 
@@ -51,80 +67,71 @@ def is_hangul(token: str) -> bool:
 
 
 def bounded(ask: str) -> str:
-    """The part of `ask` that is read: all of it, or `MAX_CHARS` characters from both ends."""
+    """The part of `ask` that is read: all of it, or `MAX_CHARS` characters from its two ends."""
     if len(ask) <= MAX_CHARS:
         return ask
     return f"{ask[: MAX_CHARS // 2]} {ask[-MAX_CHARS // 2 :]}"
 
 
-def features(ask: str) -> list[str]:
-    """The features of `ask`, some more than once. Linear; reads at most `MAX_CHARS` characters.
+def sentences(ask: str) -> list[Sentence]:
+    """The sentences of `ask` that hold words, in order. Linear; reads at most `MAX_CHARS`.
 
-    A stem ends in `*`, a phrase holds spaces, the ends of the ask are marked `^` and `$`, a piece
-    of CJK text begins with `~`, and the shape with `#`.
+    What stands in quotation marks is named and not asked: it is left out. A stem ends in `*`, a
+    phrase holds spaces, the ends of a sentence are marked `^` and `$`, and a piece of CJK text
+    begins with `~`.
     """
-    ask = bounded(ask)
-    found: list[str] = []
-    add = found.append
-    words: list[str] = []
-    hangul: list[str] = []
-    length = 0
-    for token in tokens(fold(ask)):
-        if token < _CJK_START:
-            words.append(token)
-            length += 2
-            size = len(token)
-            for end in _STEM_CHARS:
-                if end >= size:
-                    break
-                add(token[:end] + "*")
-        elif is_hangul(token):
-            words.append(token)
-            hangul.append(token)
-            length += 2
-        else:
-            length += len(token)
-            found.extend(_pieces(token))
-    if hangul:
-        found.extend(_pieces("".join(hangul)))
-    found.extend(words)
-    if words:
-        pairs = [f"{a} {b}" for a, b in zip(words, words[1:], strict=False)]
-        triples = [f"{pair} {word}" for pair, word in zip(pairs, words[2:], strict=False)]
-        found.extend(pairs)
-        found.extend(triples)
-        found.extend(f"{triple} {word}" for triple, word in zip(triples, words[3:], strict=False))
-        add("^" + words[0])
-        add(words[-1] + "$")
-        if pairs:
-            add("^" + pairs[0])
-            add(pairs[-1] + "$")
-    found.extend(_shape(ask, length // 2))
+    found = []
+    for text in _SENTENCE_END.split(fold(_QUOTED.sub(" ", bounded(ask)))):
+        words = _TOKEN.findall(text)
+        if words:
+            found.append(_sentence(words))
     return found
 
 
-def _pieces(run: str) -> Iterator[str]:
-    """Pieces of one to `MAX_PIECE` characters, those at the run's ends marked as well.
+def _sentence(words: list[str]) -> Sentence:
+    pieces: list[Piece] = []
+    new = tuple.__new__
+    at = 0
+    count = len(words)
+    for index, word in enumerate(words):
+        if word >= _CJK_START:
+            hangul = word <= _HANGUL_END and word >= _HANGUL
+            size = len(word)
+            for length in range(2 if hangul else 1, min(MAX_PIECE, size) + 1):
+                for begin in range(size - length + 1):
+                    place = at if hangul else at + begin
+                    pieces.append(new(Piece, ("~" + word[begin : begin + length], place)))
+            if not hangul:
+                at += size
+                continue
+        else:
+            for end in range(MIN_STEM, min(MAX_STEM + 1, len(word))):
+                pieces.append(new(Piece, (word[:end] + "*", at)))
+        pieces.append(new(Piece, (word, at)))
+        phrase = word
+        for after in words[index + 1 : index + MAX_PHRASE]:
+            phrase = f"{phrase} {after}"
+            pieces.append(new(Piece, (phrase, at)))
+        at += 1
+    first, last = words[0], words[-1]
+    pieces.append(Piece("^" + (first[:3] if is_cjk(first) else first), 0))
+    pieces.append(Piece((last[-3:] if is_cjk(last) else last) + "$", max(at - 1, 0)))
+    if count > 1:
+        pieces.append(Piece(f"^{first} {words[1]}", 0))
+        pieces.append(Piece(f"{words[-2]} {last}$", max(at - 2, 0)))
+    return Sentence(pieces, at)
 
-    A single Hangul syllable says nothing: those that are words of their own are words.
-    """
-    size = len(run)
-    for length in range(2 if is_hangul(run) else 1, min(MAX_PIECE, size) + 1):
-        for at in range(size - length + 1):
-            yield "~" + run[at : at + length]
-    for length in (2, 3):
-        if length <= size:
-            yield "~^" + run[:length]
-            yield "~" + run[-length:] + "$"
 
-
-def _shape(text: str, words: int) -> Iterator[str]:
-    yield f"#words<={next((bound for bound in _LENGTHS if words <= bound), 'more')}"
+def shape(ask: str, words: int) -> list[str]:
+    """What the ask looks like, as features that begin with `#`."""
+    text = bounded(ask)
+    found = [f"#words<={next((bound for bound in _LENGTHS if words <= bound), 'more')}"]
     if _CODE.search(text):
-        yield "#code"
+        found.append("#code")
     if any(c.isdecimal() for c in text):
-        yield "#digit"
+        found.append("#digit")
     if "?" in text or "？" in text:
-        yield "#question"
-    if not _QUOTES.isdisjoint(text):
-        yield "#quoted"
+        found.append("#question")
+    if any(mark in text for mark in '"“„«「『'):
+        found.append("#quoted")
+    return found

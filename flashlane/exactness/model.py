@@ -1,0 +1,106 @@
+"""A linear model over the words of an ask: how likely it is that the answer must be exact.
+
+`weights.txt` holds what `python -m bench.router.learn` learned from the labelled asks: for each
+feature its weight for "exact" and, for concepts, its weight for each kind. Nothing but a sum is
+left to do at run time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from flashlane.decision import BROAD_KINDS, EXACT_KINDS
+from flashlane.exactness.concepts import concepts
+from flashlane.exactness.vector import vector
+
+WEIGHTS = Path(__file__).with_name("weights.txt")
+UNIT = 1000
+"""Weights are written as whole numbers of 1/UNIT."""
+_ALL_KINDS = EXACT_KINDS + BROAD_KINDS
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`probability` is of the answer having to be exact; `concepts` speak for `kind`, most first."""
+
+    probability: float
+    exact: bool
+    kind: str
+    concepts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Model:
+    """`bound` is the least log-odds that count as exact; `kinds` gives the weights of `_ALL_KINDS`."""
+
+    bias: float
+    bound: float
+    weights: dict[str, float]
+    kind_bias: tuple[float, ...]
+    kinds: dict[str, tuple[float, ...]]
+
+    def read(self, ask: str) -> Reading:
+        values = vector(ask, concepts())
+        score = self.bias
+        weights = self.weights
+        kind_scores = list(self.kind_bias)
+        for feature, value in values.items():
+            if feature in weights:
+                score += weights[feature] * value
+            if feature in self.kinds:
+                for index, weight in enumerate(self.kinds[feature]):
+                    kind_scores[index] += weight * value
+        exact = score >= self.bound
+        side = range(len(EXACT_KINDS)) if exact else range(len(EXACT_KINDS), len(_ALL_KINDS))
+        best = max(side, key=kind_scores.__getitem__)
+        telling = sorted(
+            (-self.kinds[f][best] * v, f[1:])
+            for f, v in values.items()
+            if f in self.kinds and f[1:].isalpha() and self.kinds[f][best] > 0
+        )
+        return Reading(
+            1.0 / (1.0 + math.exp(-score)),
+            exact,
+            _ALL_KINDS[best],
+            tuple(concept for _, concept in telling[:3] if concept != "none"),
+        )
+
+
+@cache
+def model() -> Model:
+    """The model of `weights.txt`, read once, in about 0.05 s."""
+    return parse(WEIGHTS.read_text("utf-8"))
+
+
+def parse(text: str) -> Model:
+    """A model from its text: `weight feature`, or `weight feature<TAB>weight of each kind`."""
+    weights: dict[str, float] = {}
+    kinds: dict[str, tuple[float, ...]] = {}
+    for line in text.splitlines():
+        head, _, of_kinds = line.partition("\t")
+        weight, _, feature = head.partition(" ")
+        weights[feature] = int(weight) / UNIT
+        if of_kinds:
+            kinds[feature] = tuple(int(number) / UNIT for number in of_kinds.split())
+    bias, bound = weights.pop("=bias"), weights.pop("=bound")
+    return Model(bias, bound, weights, kinds.pop("=bias"), kinds)
+
+
+def text_of(found: Model) -> str:
+    """What `parse` reads; features in order, so that a new model's difference can be read."""
+    lines = [_line("=bias", found.bias, found.kind_bias), _line("=bound", found.bound, ())]
+    lines += [
+        _line(feature, weight, found.kinds.get(feature, ()))
+        for feature, weight in sorted(found.weights.items())
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(feature: str, weight: float, of_kinds: tuple[float, ...]) -> str:
+    line = f"{round(weight * UNIT)} {feature}"
+    if of_kinds:
+        line += "\t" + " ".join(str(round(number * UNIT)) for number in of_kinds)
+    return line
