@@ -22,7 +22,7 @@ from flashlane.exactness.vector import vector
 
 ASKS = Path(__file__).with_name("asks")
 _KINDS = EXACT_KINDS + BROAD_KINDS
-_STRENGTH = 3.0
+_STRENGTH = 5.0
 _KIND_STRENGTH = 1.0
 """Inverse regularisation of the two models."""
 _FOLDS = 10
@@ -82,7 +82,8 @@ def cross_validated(
 def learned(asks: Sequence[Row], vectors: Sequence[dict[str, float]], bound: float) -> Model:
     """The model of all `asks`."""
     vectorizer, fitted = _fit(vectors, [row["exact"] for row in asks], _STRENGTH)
-    weights = dict(zip(vectorizer.get_feature_names_out(), map(float, fitted.coef_[0]), strict=True))
+    features = vectorizer.get_feature_names_out()
+    weights = dict(zip(features, map(float, fitted.coef_[0]), strict=True))
     of_kinds = [
         {f: v for f, v in row.items() if f.startswith("@") and " " not in f}
         for row in _vectors(asks, _MIN_KIND_ASKS)
@@ -106,12 +107,15 @@ def _vectors(asks: Sequence[Row], least: int) -> list[dict[str, float]]:
 
 
 def _fit(vectors: Sequence[dict[str, float]], labels: Sequence[Any], strength: float) -> Any:
+    """The vectorizer and the logistic regression of `vectors`; many labels share one softmax."""
     from sklearn.feature_extraction import DictVectorizer
     from sklearn.linear_model import LogisticRegression
 
     vectorizer = DictVectorizer()
     matrix = vectorizer.fit_transform(vectors)
-    return vectorizer, LogisticRegression(C=strength, max_iter=2000).fit(matrix, labels)
+    solver = "liblinear" if len(set(labels)) == 2 else "lbfgs"
+    model = LogisticRegression(C=strength, max_iter=2000, solver=solver)
+    return vectorizer, model.fit(matrix, labels)
 
 
 if __name__ == "__main__":

@@ -7,43 +7,18 @@ or Korean characters; of longer ones the first four count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 from flashlane.exactness.wording import MAX_PIECE, MAX_STEM, fold, is_cjk, is_hangul, tokens
 
 _TABLES = Path(__file__).with_name("words")
 
 BROAD_CONCEPTS = frozenset(
-    ("summary", "gist", "short", "roughly", "explain", "why", "howworks", "compare")
-    + ("suggest", "judge")
+    "summary gist short roughly explain why howworks compare suggest judge".split()
 )
 """Concepts that speak for the gist; all others speak for an exact answer."""
-KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            ("howmuch", "when", "where", "who", "which", "whatis", "value", "find", "extract")
-            + ("ineed",),
-            "retrieval",
-        ),
-        **dict.fromkeys(("quote", "verbatim"), "quoting"),
-        **dict.fromkeys(("list", "all", "nomiss"), "enumeration"),
-        **dict.fromkeys(("howmany", "count"), "counting"),
-        **dict.fromkeys(("translate", "proof", "convert"), "transformation"),
-        "code": "code",
-        "schema": "schema",
-        "check": "checking",
-        "calc": "precision",
-        **dict.fromkeys(("summary", "gist", "short", "roughly"), "summary"),
-        **dict.fromkeys(("explain", "why", "howworks"), "explanation"),
-        "compare": "comparison",
-        "suggest": "brainstorm",
-        "judge": "judgement",
-    }
-)
-"""The kind of ask that each concept speaks for."""
 
 
 @cache

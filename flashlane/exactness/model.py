@@ -24,7 +24,7 @@ _ALL_KINDS = EXACT_KINDS + BROAD_KINDS
 
 @dataclass(frozen=True)
 class Reading:
-    """`probability` is of the answer having to be exact; `concepts` speak for `kind`, most first."""
+    """`probability` is of an exact answer being needed; `concepts` speak for `kind`, most first."""
 
     probability: float
     exact: bool
@@ -34,7 +34,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Model:
-    """`bound` is the least log-odds that count as exact; `kinds` gives the weights of `_ALL_KINDS`."""
+    """`bound`: the least log-odds that count as exact. `kinds`: the weights of `_ALL_KINDS`."""
 
     bias: float
     bound: float

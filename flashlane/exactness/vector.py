@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from math import sqrt
 
 from flashlane.exactness.wording import Sentence, sentences, shape
@@ -20,9 +21,7 @@ _TAIL = 5
 """Words or CJK characters that count as the beginning and the end of a sentence."""
 
 
-def vector(
-    ask: str, concepts: Mapping[str, tuple[str, ...]]
-) -> dict[str, float]:
+def vector(ask: str, concepts: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
     """The features of `ask` and their values; those of `concepts` begin with `@`.
 
     `concepts` gives the concepts of a feature of `wording`.
@@ -39,7 +38,7 @@ def vector(
         if not order:
             continue
         values["@first " + order[0]] = values["@last " + order[-1]] = _ORDER
-        for one, after in zip(order, order[1:], strict=False):
+        for one, after in pairwise(order):
             values[f"@{one} {after}"] = _NEXT
         if last:
             for side in [s for s, there in (("0", not index), ("-", index == last)) if there]:

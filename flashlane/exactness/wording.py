@@ -32,7 +32,7 @@ _QUOTED = re.compile(
 
 
 class Piece(NamedTuple):
-    """One feature of a sentence, and the number of the word, or of the CJK character, it begins at."""
+    """One feature of a sentence; `at` is the word or the CJK character that it begins at."""
 
     feature: str
     at: int
@@ -95,12 +95,13 @@ def _sentence(words: list[str]) -> Sentence:
     count = len(words)
     for index, word in enumerate(words):
         if word >= _CJK_START:
-            hangul = word <= _HANGUL_END and word >= _HANGUL
+            hangul = _HANGUL <= word <= _HANGUL_END
             size = len(word)
-            for length in range(2 if hangul else 1, min(MAX_PIECE, size) + 1):
-                for begin in range(size - length + 1):
+            run = _joined(words, index) if hangul else word
+            for length in range(2 if hangul else 1, MAX_PIECE + 1):
+                for begin in range(min(size, len(run) - length + 1)):
                     place = at if hangul else at + begin
-                    pieces.append(new(Piece, ("~" + word[begin : begin + length], place)))
+                    pieces.append(new(Piece, ("~" + run[begin : begin + length], place)))
             if not hangul:
                 at += size
                 continue
@@ -120,6 +121,17 @@ def _sentence(words: list[str]) -> Sentence:
         pieces.append(Piece(f"^{first} {words[1]}", 0))
         pieces.append(Piece(f"{words[-2]} {last}$", max(at - 2, 0)))
     return Sentence(pieces, at)
+
+
+def _joined(words: list[str], index: int) -> str:
+    """A Korean word and the beginning of what follows: whether they are written apart is taste."""
+    run = words[index]
+    wanted = len(run) + MAX_PIECE - 1
+    for after in words[index + 1 :]:
+        if len(run) >= wanted or not is_hangul(after):
+            break
+        run += after
+    return run[:wanted]
 
 
 def shape(ask: str, words: int) -> list[str]:
