@@ -113,6 +113,7 @@ def _fit(vectors: Sequence[dict[str, float]], labels: Sequence[Any], strength: f
 
     vectorizer = DictVectorizer()
     matrix = vectorizer.fit_transform(vectors)
+    matrix.indices, matrix.indptr = matrix.indices.astype("i4"), matrix.indptr.astype("i4")
     solver = "liblinear" if len(set(labels)) == 2 else "lbfgs"
     model = LogisticRegression(C=strength, max_iter=2000, solver=solver)
     return vectorizer, model.fit(matrix, labels)

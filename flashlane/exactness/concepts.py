@@ -16,7 +16,18 @@ from flashlane.exactness.wording import MAX_PIECE, MAX_STEM, fold, is_cjk, is_ha
 _TABLES = Path(__file__).with_name("words")
 
 BROAD_CONCEPTS = frozenset(
-    "summary gist short roughly explain why howworks compare suggest judge".split()
+    {
+        "summary",
+        "gist",
+        "short",
+        "roughly",
+        "explain",
+        "why",
+        "howworks",
+        "compare",
+        "suggest",
+        "judge",
+    }
 )
 """Concepts that speak for the gist; all others speak for an exact answer."""
 
