@@ -56,6 +56,8 @@ class Trip:
     group: str
     chain: Chain
     hint: bytes = b""
+    form: str = ""
+    """In what form the prompt is read: two that are shortened differently share no cache."""
     server: Server | None = None
     tried: set[str] = field(default_factory=set)
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
@@ -165,15 +167,25 @@ class Affinity:
             return
         self._learn(self._pace(server), trip, measured)
         belief = trip.beliefs.get(server.id)
-        if belief and measured.reused_tokens is not None and belief.tokens >= _MUCH_TOKENS:
-            found = min(1.0, measured.reused_tokens / belief.tokens)
-            pace = self._pace(server)
-            pace.trust = _mean(pace.trust, found)
-            if found < _LOST_SHARE:
-                # What it has not used for longer went before.
-                await self.holdings.forget_until(server.id, belief.last_used)
+        if belief and self.found(server.label, belief, measured.reused_tokens) < _LOST_SHARE:
+            # What it has not used for longer went before.
+            await self.holdings.forget_until(server.id, belief.last_used)
         await self.holdings.remember(server.id, _keys(trip), now)
         await self.left(trip)
+
+    def found(self, label: str, belief: Belief, reused_tokens: int | None) -> float:
+        """Learn how much of `belief` the server was found to hold: the share, 1.0 if not told."""
+        if reused_tokens is None or belief.tokens < _MUCH_TOKENS:
+            return 1.0
+        found = min(1.0, reused_tokens / belief.tokens)
+        pace = self._paces.setdefault(label, _Pace())
+        pace.trust = _mean(pace.trust, found)
+        return found
+
+    def trust(self, label: str) -> float:
+        """How much of what a server is thought to hold is usually found there, from 0 to 1."""
+        pace = self._paces.get(label)
+        return pace.trust if pace else 1.0
 
     async def left(self, trip: Trip) -> None:
         """The request is no longer with its server."""
@@ -217,10 +229,15 @@ def hint_of(owner: str, cache_key: object) -> bytes:
     return hashlib.blake2b(fields, digest_size=16, person=b"cache_key").digest()
 
 
+def tag_of(group: str, form: str = "") -> bytes:
+    """What a link is remembered with: a group is a model, and each has caches of its own."""
+    name = f"{group}\0{form}" if form else group
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_TAG_BYTES).digest()
+
+
 def _keys(trip: Trip) -> list[bytes]:
-    """The links as they are remembered: a group is a model, and each has caches of its own."""
-    group = trip.group.encode("utf-8", "surrogatepass")
-    tag = hashlib.blake2b(group, digest_size=_TAG_BYTES).digest()
+    """The links as they are remembered."""
+    tag = tag_of(trip.group, trip.form)
     names = [*trip.chain.links, trip.hint] if trip.hint else trip.chain.links
     return [name + tag for name in names]
 

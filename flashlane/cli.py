@@ -119,6 +119,11 @@ def _json(value: object) -> str:
     return text if _encodes(text) else json.dumps(value)
 
 
+def _printable(line: str) -> str:
+    """`line`, with a lone surrogate escaped."""
+    return line if _encodes(line) else line.encode("utf-8", "backslashreplace").decode()
+
+
 def _encodes(text: str) -> bool:
     try:
         text.encode()
@@ -158,19 +163,14 @@ def explain(
                         print(_json(explainer.line(line, number)))
             return
         request = file.read_bytes() if file else sys.stdin.buffer.read()
-        decision = explainer.decide(request.decode("utf-8"))
+        found = explainer.explain(request.decode("utf-8"))
     except (ConfigError, RequestError, OSError, ValueError) as error:
         raise _fail(str(error)) from error
     if as_json:
-        print(_json(decision.to_json()))
+        print(_json(found.to_json()))
         return
-    print(f"lane        {decision.lane} (model group {decision.group})")
-    print(f"exact       {'yes' if decision.exact else 'no'}")
-    print(f"keep ratio  {decision.keep_ratio:g}")
-    for lane, ms in decision.costs_ms.items():
-        print(f"cost        {lane}: about {ms:.0f} ms to the first token")
-    for reason in decision.reasons:
-        print(f"because     {reason.text} [{reason.code}]")
+    for shown in found.lines():
+        print(_printable(shown))
 
 
 def _headers(given: list[str]) -> dict[str, str]:

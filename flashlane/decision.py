@@ -72,6 +72,10 @@ class Drafting:
     explore_every: int
     records: Mapping[str, Mapping[int, GearRecord]] = field(default_factory=dict)
     turns: Mapping[str, int] = field(default_factory=dict)
+    limit: int = 64
+    """The engine drafts no more tokens than this."""
+    asked: int | None = None
+    """The gear that the client named."""
 
 
 DOUBT_SEED = 0.3
@@ -96,6 +100,31 @@ class LaneOption:
     """By kind of ask: share of the first passes that were doubted; only for the verify lane."""
     drafting: Drafting | None = None
     """None: no drafter, or its gear is the engine's own choice."""
+    overhead_ms: float = 0.0
+    """Between sending a request and its first token, beside the engine's own prompt time."""
+    decode_tokens_per_s: float | None = None
+    answer_tokens: float = 0.0
+    """What its answers are long, on average; 0 where none is known."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted time to the first token that the client may have, in ms, by its parts.
+
+    `second_ms`: the share of the verify lane's requests that need a second pass, times what the
+    first answer took to write and the second pass to begin. `cached_tokens` are estimated tokens
+    of the whole prompt that need not be read again.
+    """
+
+    score_ms: float
+    prefill_ms: float
+    overhead_ms: float = 0.0
+    second_ms: float = 0.0
+    cached_tokens: int = 0
+
+    @property
+    def total_ms(self) -> float:
+        return self.score_ms + self.prefill_ms + self.overhead_ms + self.second_ms
 
 
 @dataclass(frozen=True)
@@ -136,6 +165,8 @@ class Decision:
     confidence: float = 1.0
     conversation: str = ""
     """Names the conversation that the request goes on with, for those that decide again."""
+    costs: Mapping[Lane, Cost] = field(default_factory=dict)
+    """`costs_ms` by their parts."""
 
     @property
     def reason_codes(self) -> str:

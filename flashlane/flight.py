@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flashlane.affinity import Measured, Trip
+from flashlane.affinity import Belief, Measured, Trip
 from flashlane.decision import Decision, Reason
 from flashlane.payload import as_mapping, get, payloads
+from flashlane.prefix import Chain
 from flashlane.routelog import RouteRecord, Status
 from flashlane.verify.check import FIRST_FAILED, NUMBER_KEY, Check
 
@@ -57,8 +58,24 @@ class Flight:
     attempts: int = 0
     engine: str = ""
     """Under which name it is remembered what the answer tells of the engine that gave it."""
+    group: str = ""
+    """The model group that the last attempt went to."""
     sent: float | None = None
     """When the last attempt went to an engine, monotonic."""
+    gear: int | None = None
+    """What the last attempt asked its engine for; None for nothing."""
+    asked_gear: bool = False
+    """The client names a gear itself, right or wrong."""
+    servers: dict[str, str] = field(default_factory=dict)
+    """By model group: the server that the group's last attempt went to."""
+    memory: str = ""
+    """Under which name its conversation is remembered; empty for none."""
+    chain: Chain | None = None
+    """The prompt's beginnings, where their holder is to be remembered without a trip."""
+    belief: Belief | None = None
+    """What the direct lane was thought to hold of the prompt, in estimated tokens."""
+    learned: bool = False
+    """What the answer tells has been taken in."""
     cost: float | None = None
     ended: bool = False
     trip: Trip | None = None
@@ -80,6 +97,7 @@ class Flight:
     def announce(self, decision: Decision, metadata: dict[str, Any]) -> None:
         """Leave the decision where headers, spend metadata and tags of LiteLLM take it from."""
         self.decision = decision
+        self.gear = decision.gear
         self._summary = metadata["flashlane"] = decision.to_json(with_ask=False)
         self._spent = {
             "lane": decision.lane,
@@ -105,6 +123,11 @@ class Flight:
             decision = replace(self.decision, reasons=(*self.decision.reasons, reason))
             self._summary["reasons"] = decision.to_json(with_ask=False)["reasons"]
             self._spent["reasons"] = decision.reason_codes
+
+    def reached(self, group: str, engine: str, server: str) -> None:
+        """The attempt at `group` goes out now, to `engine`, of which `server` is the run."""
+        self.group, self.engine, self.sent = group, engine, time.monotonic()
+        self.servers[group] = server
 
     def attempted(self, group: str) -> None:
         """LiteLLM tries model group `group` now."""
@@ -260,7 +283,7 @@ class Flight:
             exact=decision.exact if decision else None,
             kind=decision.kind if decision else "",
             confidence=decision.confidence if decision else None,
-            gear=decision.gear if decision else None,
+            gear=self.gear,
             conversation=decision.conversation if decision else "",
             keep_ratio=decision.keep_ratio if decision else None,
             reasons=",".join(reasons),

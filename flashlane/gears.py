@@ -7,7 +7,7 @@ machine, on the drafter and on what is written: code repeats itself, a brainstor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flashlane.decision import Drafting, GearRecord, Reason
 
@@ -33,6 +33,17 @@ _HOPELESS = 0.1
 """Acceptance below which drafting loses whatever the drafter costs."""
 _PROMISING = 0.6
 """Acceptance from which on a deeper gear is tried before a shallower one."""
+
+
+def limit_in(props: object) -> int | None:
+    """The highest gear by a server's `/props`: 0 where nothing drafts, None if it does not say."""
+    gears = props.get("gears") if isinstance(props, Mapping) else None
+    if not isinstance(gears, Mapping):
+        return None
+    limit, types = gears.get("n_max"), gears.get("types")
+    if type(limit) is not int or limit < 0 or not isinstance(types, list):
+        return None
+    return limit if types else 0
 
 
 def draft_limit(args: Sequence[str]) -> int | None:
@@ -64,6 +75,9 @@ def gear_for(kind: str, drafting: Drafting) -> tuple[int, Reason]:
     `explore_every`th request of the kind a neighbour of the best gear is tried instead: by the
     count of requests, never by chance.
     """
+    if drafting.asked is not None:
+        gear = min(drafting.asked, drafting.limit)
+        return gear, Reason("gear_asked", f"gear {gear}: the client asks for {drafting.asked}")
     choices, records = drafting.choices, drafting.records
     of_all, of_kind = records.get("", {}), records.get(kind, {})
     known = {g: of_kind.get(g) or of_all[g] for g in choices if g in of_kind or g in of_all}

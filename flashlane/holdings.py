@@ -65,6 +65,12 @@ class LocalHoldings:
             len(running or ()),
         )
 
+    def last_use(self, server: str, link: bytes, now: float) -> float | None:
+        """When `server` used `link` last; None where it does not hold it."""
+        held = self._held.get(server)
+        score = held.get(link) if held else None
+        return None if score is None or score < now - self.ttl_s else score
+
     def remember(self, server: str, links: Sequence[bytes], now: float) -> None:
         held = self._held.setdefault(server, OrderedDict())
         self._held.move_to_end(server)

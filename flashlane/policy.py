@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from flashlane.config import PolicyConfig
 from flashlane.decision import (
     BROAD_KINDS,
     DOUBT_SEED,
     EXACT_KINDS,
+    Cost,
     Decision,
     Held,
     LaneOption,
@@ -42,7 +44,8 @@ def decide(
     """
     ratios = {lane: keep_ratio_for(lane, view, signals, policy, memory) for lane in lanes}
     cached = {lane: _cached(lane, lanes[lane], ratios[lane], view, memory) for lane in lanes}
-    costs_ms = _costs_ms(view, signals, lanes, ratios, cached)
+    costs = _costs(view, signals, lanes, ratios, cached)
+    costs_ms = {lane: cost.total_ms for lane, cost in costs.items()}
     lane, reasons = _choose(view, signals, policy, lanes, costs_ms, cached, memory)
     gear = None
     drafting = lanes[lane].drafting
@@ -62,7 +65,8 @@ def decide(
         min_keep_tokens=view.controls.min_keep_tokens if lane in COMPRESSING else None,
         kind=signals.kind,
         confidence=signals.confidence,
-        conversation=getattr(view, "conversation", ""),
+        conversation=view.conversation,
+        costs=costs,
     )
 
 
@@ -107,30 +111,32 @@ def _cached(
     return min(max(option.cached_tokens, of_conversation), view.estimated_tokens)
 
 
-def _costs_ms(
+def _costs(
     view: RequestView,
     signals: Signals,
     lanes: Mapping[Lane, LaneOption],
     ratios: Mapping[Lane, float],
     cached: Mapping[Lane, int],
-) -> dict[Lane, float]:
+) -> dict[Lane, Cost]:
     """Predicted time to the first token that the client may have, by lane."""
-    costs_ms = {
-        lane: _prompt_ms(lane, option, view, ratios[lane], cached[lane])
+    costs = {
+        lane: _first_pass(lane, option, view, ratios[lane], cached[lane])
         for lane, option in lanes.items()
     }
-    if "verify" in costs_ms:
-        doubt = lanes["verify"].doubts.get(signals.kind, DOUBT_SEED)
-        costs_ms["verify"] += doubt * costs_ms["direct"]
-    return costs_ms
+    if "verify" in costs:
+        option = lanes["verify"]
+        doubt = option.doubts.get(signals.kind, DOUBT_SEED)
+        second_ms = doubt * (costs["direct"].total_ms + _writing_ms(option, view))
+        costs["verify"] = replace(costs["verify"], second_ms=second_ms)
+    return costs
 
 
-def _prompt_ms(
+def _first_pass(
     lane: Lane, option: LaneOption, view: RequestView, ratio: float, cached_tokens: int
-) -> float:
-    """Scoring of the material, plus prefill of what is kept of it, both where not cached, in ms.
+) -> Cost:
+    """Scoring of the material, plus prefill of what is kept of it, both where not cached.
 
-    Writing the answer costs each lane the same and is left out.
+    Writing the answer that the client gets costs each lane the same and is left out.
     """
     fresh = option.tokens_per_estimate * (1.0 - cached_tokens / max(view.estimated_tokens, 1))
     tokens = float(view.estimated_tokens)
@@ -139,7 +145,16 @@ def _prompt_ms(
         tokens -= view.context_tokens * (1.0 - ratio)
         if option.scorer_tokens_per_s:
             score_ms = 1000.0 * fresh * view.context_tokens / option.scorer_tokens_per_s
-    return score_ms + 1000.0 * max(fresh * tokens, 1.0) / option.prefill_tokens_per_s
+    prefill_ms = 1000.0 * max(fresh * tokens, 1.0) / option.prefill_tokens_per_s
+    return Cost(score_ms, prefill_ms, option.overhead_ms, cached_tokens=cached_tokens)
+
+
+def _writing_ms(option: LaneOption, view: RequestView) -> float:
+    """Of an answer that is thrown away where it is doubted; 0 while its length is not known."""
+    tokens = option.answer_tokens
+    if view.max_tokens is not None:
+        tokens = min(tokens, view.max_tokens)
+    return 1000.0 * tokens / option.decode_tokens_per_s if option.decode_tokens_per_s else 0.0
 
 
 def _choose(

@@ -81,9 +81,9 @@ class Chain:
             self.tokens.append(self._total)
 
 
-def chain_of(body: Mapping[str, Any], kind: Kind) -> Chain | None:
-    """The chain of a body; None where it holds no prompt, or several."""
-    chain = Chain()
+def chain_of(body: Mapping[str, Any], kind: Kind, chain: Chain | None = None) -> Chain | None:
+    """The chain of a body, which `chain` becomes; None where it holds no prompt, or several."""
+    chain = Chain() if chain is None else chain
     for field in _RENDERED_FIELDS:
         if body.get(field) not in (None, "", {}, []):
             chain.mark("field", field)

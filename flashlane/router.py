@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flashlane.config import BackendConfig, Deployment, FlashlaneConfig, backend_for_api_base
+from flashlane.config import Deployment, FlashlaneConfig
 from flashlane.decision import Decision, LaneOption, Signals
 from flashlane.exactness import exactness
+from flashlane.gears import GEAR_FIELD
+from flashlane.lanes import group_backends, lane_options, lane_plans
 from flashlane.policy import decide
 from flashlane.request import (
-    LANES,
     PRIVATE_FIELDS,
     Kind,
     Lane,
@@ -21,59 +22,6 @@ from flashlane.request import (
     RequestView,
     read_request,
 )
-
-DEFAULT_PREFILL_TOKENS_PER_S = 100.0
-"""A 1.5B model on two CPU cores; used only where the config seeds no speed."""
-
-
-def group_backends(
-    config: FlashlaneConfig, deployments: tuple[Deployment, ...], group: str
-) -> list[BackendConfig | None]:
-    """The flashlane backend of each deployment in `group`, None for an engine that is not ours."""
-    found: list[BackendConfig | None] = []
-    for deployment in deployments:
-        if deployment.model_name == group:
-            name = backend_for_api_base(config, deployment.api_base)
-            found.append(config.backends[name] if name else None)
-    return found
-
-
-def compresses(backends: list[BackendConfig | None]) -> bool:
-    """Whether every deployment of a group is a flashlane backend with PFlash switched on."""
-    return bool(backends) and all(
-        backend is not None and backend.pflash.mode not in (None, "off") for backend in backends
-    )
-
-
-def lane_options(
-    config: FlashlaneConfig,
-    deployments: tuple[Deployment, ...],
-    model: str,
-    allowed: Callable[[str], bool] = lambda group: True,
-) -> dict[Lane, LaneOption]:
-    """The lanes of client model `model`; a lane whose engines cannot compress is left out."""
-    groups = config.lanes.get(model)
-    options: dict[Lane, LaneOption] = {}
-    for lane in LANES:
-        group = getattr(groups, lane) if groups else None
-        if lane == "direct":
-            group = group or model
-        if group is None:
-            continue
-        backends = group_backends(config, deployments, group)
-        at_proxy = config.compressor is not None and not any(backends)
-        if lane != "direct" and not (at_proxy or compresses(backends)):
-            continue
-        speeds = [b.speeds for b in backends if b is not None]
-        if at_proxy and lane != "direct" and config.compressor:
-            speeds.append(config.backends[config.compressor].speeds)
-        prefill = min(
-            (s.prefill_tokens_per_s for s in speeds if s.prefill_tokens_per_s),
-            default=DEFAULT_PREFILL_TOKENS_PER_S,
-        )
-        scorer = min((s.scorer_tokens_per_s for s in speeds if s.scorer_tokens_per_s), default=None)
-        options[lane] = LaneOption(group, prefill, scorer, allowed=allowed(group))
-    return options
 
 
 def route(
@@ -95,7 +43,7 @@ def route(
     model = str(data.get("model") or "")
     view, signals = read(data, headers, kind, config, deployments, sent=sent)
     if lanes is None:
-        lanes = lane_options(config, deployments, model, allowed)
+        lanes = lane_options(lane_plans(config, deployments, model), allowed)
     return decide(view, signals, config.policy, lanes)
 
 
@@ -124,6 +72,16 @@ def read(
     body = {**data, **(extra if isinstance(extra, Mapping) else {}), "model": model, **taken}
     view = read_request(body, headers, kind)
     return view, exactness(view)
+
+
+def asked_gear(data: Mapping[str, Any]) -> tuple[bool, int | None]:
+    """Whether a client names a gear, and which; None for what the engine will refuse."""
+    extra = data.get("extra_body")
+    for fields in (extra if isinstance(extra, Mapping) else {}, data):
+        value = fields.get(GEAR_FIELD)
+        if value is not None:
+            return True, value if type(value) is int and value >= 0 else None
+    return False, None
 
 
 _CALLBACK_FIELDS = ("success_callback", "failure_callback", "callbacks", "service_callback")

@@ -8,6 +8,7 @@ is only ever imported.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import socket
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 
 from flashlane.affinity import Affinity, Server
 from flashlane.backends.channel import BackendStatus
+from flashlane.backends.command import api_key
 from flashlane.backends.control import Client, connect_or_start
 from flashlane.config import (
     FlashlaneConfig,
@@ -29,13 +31,16 @@ from flashlane.config import (
     load_config,
     load_litellm,
 )
+from flashlane.enginegears import EngineGears
 from flashlane.flight import Flight, Flights
 from flashlane.holdings import RedisCache
+from flashlane.lanes import DEFAULT_PREFILL_TOKENS_PER_S, Engine
+from flashlane.learning import Learning
 from flashlane.paths import config_file, state_dir
 from flashlane.reload import Reloader, ReloadState, fingerprint
 from flashlane.routelog import RouteLog, Status
-from flashlane.router import DEFAULT_PREFILL_TOKENS_PER_S
 from flashlane.sidecar import Sidecar
+from flashlane.speeds import FILE_NAME
 
 log = logging.getLogger("flashlane")
 
@@ -56,7 +61,7 @@ _runtime: Runtime | None = None
 
 
 class Runtime:
-    """Config, route log, flights, affinity and the line to the supervisor of one process."""
+    """Config, route log, flights, what was learned and the line to the supervisor, of a process."""
 
     def __init__(self, config_path: Path) -> None:
         self.config_path = config_path
@@ -67,6 +72,8 @@ class Runtime:
         self.sidecar = Sidecar()
         self.flights = Flights()
         self.affinity = Affinity(self.config.affinity, _litellm_redis)
+        self.learning = Learning(state_dir() / FILE_NAME, self.affinity)
+        self.gears = EngineGears()
         settings = self.config.route_log
         self.route_log = RouteLog(
             Path(settings.sqlite) if settings.sqlite else state_dir() / "routes.sqlite",
@@ -114,6 +121,29 @@ class Runtime:
         endpoint = await client.ensure(name)
         self._ready[name] = (endpoint.pid, time.monotonic() + _READY_S)
         await self._saw_run(name, endpoint.run)
+        self._look_at_gears(name, endpoint.run)
+
+    def _look_at_gears(self, name: str, run: str) -> None:
+        if self.config.gears.mode == "off":
+            return
+        backend = self.config.backends[name]
+        try:
+            key = api_key(backend, os.environ)
+        except LookupError:
+            key = None
+        if asking := self.gears.asks(name, run, backend.base_url, key):
+            self.soon(asking)
+
+    def gear_limit(self, backend: str) -> int:
+        """The highest gear of a backend of ours; 0 for none."""
+        return self.gears.limit(backend)
+
+    def server_id(self, engine: Engine) -> str:
+        """The run of `engine` that was seen last; empty where it cannot be named."""
+        if engine.backend is None:
+            return _foreign_id(engine.label)
+        run = self._runs.get(engine.backend)
+        return f"{engine.backend}@{run}" if run else ""
 
     def may_choose(self, group: str) -> bool:
         """Whether affinity has any use: `group` or another has several deployments, or it is not
@@ -156,8 +186,7 @@ class Runtime:
         label = parts.netloc.rpartition("@")[2] or str(info.get("id") or "")
         slots = params.get("max_parallel_requests")
         return Server(
-            # Another host's loopback is another server.
-            id=f"{socket.gethostname()}/{label}" if is_loopback(parts.hostname or "") else label,
+            id=_foreign_id(label),
             label=label,
             slots=slots if isinstance(slots, int) and slots > 0 else _FOREIGN_SLOTS,
             prefill_tokens_per_s=DEFAULT_PREFILL_TOKENS_PER_S,
@@ -200,6 +229,8 @@ class Runtime:
         """Write the flight's record, once. A log that cannot be written loses no request."""
         if not self.flights.end(flight):
             return
+        if status in ("ok", "disconnected"):
+            self.learning.answered(flight, self.config, whole=status == "ok")
         record = flight.record(status, error, store_text=self.config.route_log.store_text)
         try:
             self.route_log.write(record)
@@ -208,6 +239,7 @@ class Runtime:
 
     def answered(self, flight: Flight) -> None:
         """The client has its answer: the record waits for nothing but LiteLLM's log event."""
+        self.learning.answered(flight, self.config)
         if flight.check is not None:
             flight.check.settled = True
             if flight.check.complete:
@@ -237,6 +269,7 @@ def runtime() -> Runtime:
     with _lock:
         if _runtime is None:
             _runtime = Runtime(_config_path())
+            atexit.register(_runtime.learning.file.close)
             _runtime.start_eager()
             _runtime.reloader.start()
         return _runtime
@@ -259,6 +292,12 @@ def sole(hook: Callable[[], T]) -> T:
         if key not in _hooks:
             _hooks[key] = hook()
         return _hooks[key]  # type: ignore[return-value]
+
+
+def _foreign_id(label: str) -> str:
+    """Another host's loopback is another server."""
+    loopback = is_loopback(urlsplit(f"//{label}").hostname or "")
+    return f"{socket.gethostname()}/{label}" if loopback else label
 
 
 def _runs(pid: int) -> bool:

@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flashlane.decision import DOUBT_SEED, Decision, GearRecord
 from flashlane.flight import Flight
@@ -35,7 +35,6 @@ CREATE TABLE IF NOT EXISTS means (
 NO_GEAR = -1
 """In a gear's place: whatever the engine did by itself."""
 
-_REFRESH_S = 1.0
 _RATE = 0.2
 _DOUBT_RATE = 0.05
 _DOUBT_WEIGHT = 4
@@ -52,11 +51,12 @@ _MIN_DRAFT_TOKENS = 8
 _MIN_ESTIMATE_TOKENS = 64
 _MAX_ESTIMATE_ERROR = 5.0
 _MAX_SPEED = 1e8
+_MAX_OVERHEAD_MS = 60_000.0
 
 
-@dataclass(frozen=True)
-class Key:
-    """One figure: of an engine or a model group, `name` says which; speeds are in tokens/s."""
+class Key(NamedTuple):
+    """One figure of an engine, or doubt of a model group; `name` says which. Speeds are in
+    tokens/s."""
 
     engine: str
     name: str
@@ -102,7 +102,7 @@ class Figures:
         self.means = means
 
     def of(self, engine: str, name: str) -> float | None:
-        mean = self.means.get(Key(engine, name))
+        mean = self.means.get((engine, name, "", NO_GEAR))  # type: ignore[call-overload]
         return mean.value if mean else None
 
     def doubts(self, group: str) -> Mapping[str, float]:
@@ -136,21 +136,17 @@ class Figures:
 class Speeds:
     """This process's view of what all workers learn. No call waits for the file."""
 
-    def __init__(self, file: StateFile, refresh_s: float = _REFRESH_S) -> None:
+    def __init__(self, file: StateFile) -> None:
         self._file = file
-        self._refresh_s = refresh_s
         self._lock = threading.Lock()
         self._figures = read_figures(file.path)
-        self._read_at = time.monotonic()
+        file.watch(self._read)
         self.turns: dict[str, Counter[str]] = {}
         """Requests of this process whose gear was chosen, by model group and kind of ask."""
 
     def figures(self) -> Figures:
-        """What is known, by all workers up to about a second ago."""
-        now = time.monotonic()
-        if now - self._read_at >= self._refresh_s:
-            self._read_at = now
-            self._file.soon(self._read)
+        """What is known, by all workers up to a moment ago."""
+        self._file.start()
         return self._figures
 
     def learn(self, samples: Sequence[Sample]) -> None:
@@ -257,6 +253,7 @@ def _prompt_samples(flight: Flight, engine: str, seeds: Seeds) -> list[Sample]:
         least = _MIN_ARRIVAL_TOKENS
     if tokens is not None and ms is not None and tokens >= least and ms > 0:
         found += _speed(Key(engine, "prefill"), 1000.0 * tokens / ms, seeds.prefill)
+    found += _overhead(flight, engine)
     original = _number(pflash, "original_tokens")
     if original is None and (decision.lane == "direct" or pflash):
         original = flight.prompt_tokens
@@ -265,6 +262,17 @@ def _prompt_samples(flight: Flight, engine: str, seeds: Seeds) -> list[Sample]:
         if 1 / _MAX_ESTIMATE_ERROR <= scale <= _MAX_ESTIMATE_ERROR:
             found.append(Sample(Key(engine, "tokens_per_estimate"), scale, 1.0))
     return found
+
+
+def _overhead(flight: Flight, engine: str) -> list[Sample]:
+    """What lies between sending a request and its first token, beside the engine's own time."""
+    prompt_ms = _number(flight.timings, "prompt_ms")
+    if prompt_ms is None or flight.check is not None:
+        return []  # a checked answer is held back
+    if not flight.stream or flight.first_chunk is None or flight.sent is None:
+        return []
+    ms = 1000.0 * (flight.first_chunk - flight.sent) - prompt_ms
+    return [Sample(Key(engine, "overhead_ms"), ms)] if 0.0 < ms <= _MAX_OVERHEAD_MS else []
 
 
 def _scorer_samples(flight: Flight, scorer: str, seeds: Seeds) -> list[Sample]:
@@ -280,16 +288,19 @@ def _scorer_samples(flight: Flight, scorer: str, seeds: Seeds) -> list[Sample]:
 def _answer_samples(flight: Flight, decision: Decision, engine: str, seeds: Seeds) -> list[Sample]:
     timings = flight.timings
     written, speed = _number(timings, "predicted_n"), _number(timings, "predicted_per_second")
-    if written is None or speed is None or written < _MIN_DECODE_TOKENS:
+    if written is None or speed is None or written < 1:
         return []
-    found = _speed(Key(engine, "decode"), speed, seeds.decode)
-    if decision.gear is None:
+    found = [Sample(Key(engine, "answer_tokens"), written)]
+    if written < _MIN_DECODE_TOKENS:
+        return found
+    found += _speed(Key(engine, "decode"), speed, seeds.decode)
+    if flight.gear is None:
         return found
     drafted, taken = _number(timings, "draft_n"), _number(timings, "draft_n_accepted")
     for kind in ("", decision.kind):
-        found += _speed(Key(engine, "decode", kind, decision.gear), speed)
+        found += _speed(Key(engine, "decode", kind, flight.gear), speed)
         if drafted is not None and taken is not None and drafted >= _MIN_DRAFT_TOKENS:
-            key = Key(engine, "acceptance", kind, decision.gear)
+            key = Key(engine, "acceptance", kind, flight.gear)
             found.append(Sample(key, min(taken / drafted, 1.0), bounded=False))
     return found
 

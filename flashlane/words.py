@@ -38,6 +38,7 @@ WORDS = {
     "gear": "drafts go as deep as pays best",
     "gear_start": "nothing is known of drafts yet",
     "gear_explored": "another draft depth was tried",
+    "gear_asked": "the client names the draft depth",
     # what the check said: of a first answer that stands
     "supported": "the text says what the answer says",
     "whole_prompt": "nothing had been left out, so this is the direct answer",

@@ -16,6 +16,7 @@ from litellm.integrations.custom_logger import CustomLogger
 from flashlane.affinity import Measured, Trip, hint_of
 from flashlane.answer import Answer
 from flashlane.flight import Flight, summary_in
+from flashlane.learning import form_of
 from flashlane.payload import payloads
 from flashlane.prefix import Chain, chain_of
 from flashlane.request import Kind
@@ -52,7 +53,7 @@ class KVFlashHook(CustomLogger):
         state, flight, trip = _trip_of(request_kwargs or {})
         if state is None or flight is None or trip is None:
             return healthy_deployments
-        trip.group = model
+        trip.group, trip.form = model, _form(flight, model)
         if len(healthy_deployments) < 2:
             return healthy_deployments
         try:
@@ -187,7 +188,13 @@ def _trip(flight: Flight, group: str, data: Mapping[str, Any], key: Any) -> Trip
         chain = None
     owner = str(getattr(key, "api_key", None) or "")
     hint = hint_of(owner, body.get("prompt_cache_key"))
-    return Trip(flight.flight_id, kind, group, chain or Chain(), hint)
+    return Trip(flight.flight_id, kind, group, chain or Chain(), hint, _form(flight, group))
+
+
+def _form(flight: Flight, group: str) -> str:
+    decision = flight.decision
+    shortened = decision is not None and decision.group == group
+    return form_of(decision.keep_ratio) if decision and shortened else ""
 
 
 def _trip_of(data: Mapping[str, Any]) -> tuple[Runtime | None, Flight | None, Trip | None]:

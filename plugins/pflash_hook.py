@@ -16,7 +16,8 @@ from litellm.integrations.custom_logger import CustomLogger
 from flashlane.backends.command import api_key
 from flashlane.compress import CompressError, compress, material
 from flashlane.flight import Flight, group_in, pass_in
-from flashlane.router import group_backends
+from flashlane.gears import GEAR_FIELD
+from flashlane.lanes import group_backends
 from flashlane.runtime import Runtime, runtime_or_none, sole
 
 log = logging.getLogger("flashlane.pflash")
@@ -62,14 +63,17 @@ class PFlashHook(CustomLogger):
     async def async_pre_call_deployment_hook(
         self, kwargs: dict[str, Any], call_type: Any
     ) -> dict[str, Any] | None:
-        """An attempt outside the lane's group, a fallback or a second pass, gets the whole prompt.
+        """Each attempt gets its gear, and one outside the lane's group the whole prompt.
 
-        LiteLLM does not run the hook above for it.
+        That is a fallback or a second pass, for which LiteLLM does not run the hook above.
         """
         state = runtime_or_none()
         flight = state.flights.of(kwargs) if state else None
         decision = flight.decision if flight else None
-        if state is None or flight is None or decision is None or decision.lane == "direct":
+        if state is None or flight is None or decision is None:
+            return kwargs
+        _set_gear(state, flight, kwargs)
+        if decision.lane == "direct":
             return kwargs
         group = group_in(kwargs)
         second = flight.check is not None and pass_in(kwargs) == 2
@@ -86,6 +90,24 @@ class PFlashHook(CustomLogger):
                 extra["timings_on_finish"] = True
         kwargs["extra_body"] = extra
         return kwargs
+
+
+def _set_gear(state: Runtime, flight: Flight, kwargs: dict[str, Any]) -> None:
+    """Tell a backend that drafts how far; others are told nothing, and a client's word stands."""
+    decision = flight.decision
+    name = state.backend_of(kwargs.get("api_base"))
+    limit = state.gear_limit(name) if name else 0
+    gear = decision.gear if decision else None
+    flight.gear = None if gear is None or not limit else min(gear, limit)
+    extra = kwargs.get("extra_body")
+    extra = dict(extra) if isinstance(extra, dict) else {}
+    if flight.asked_gear or state.config.gears.mode == "off":
+        return
+    before = extra.pop(GEAR_FIELD, None)
+    if flight.gear is not None:
+        extra[GEAR_FIELD] = flight.gear
+    if before is not None or flight.gear is not None:
+        kwargs["extra_body"] = extra
 
 
 _CALLS = {

@@ -23,7 +23,7 @@ from flashlane.keys import key_id_of
 from flashlane.policy import decide
 from flashlane.request import Kind, RequestError
 from flashlane.routelog import Status
-from flashlane.router import lane_options, read, take_private_fields
+from flashlane.router import asked_gear, read, take_private_fields
 from flashlane.runtime import Runtime, runtime_or_none, sole
 from flashlane.verify.check import NUMBER_KEY, Check
 from flashlane.verify.lane import relay, settle
@@ -91,14 +91,18 @@ class SmartRouter(CustomLogger):
             return kwargs
         name = state.backend_of(kwargs.get("api_base"))
         _, flight = _flight_of(kwargs)
+        info = kwargs.get("model_info")
         if flight is not None:
-            info = kwargs.get("model_info")
             flight.deployment = name or str((info or {}).get("id") or "")
             flight.attempts += 1
             if group := group_in(kwargs):
                 flight.attempted(group)
         if name is not None:
             await state.ensure_backend(name, again=flight is None or flight.attempts > 1)
+        if flight is not None and (group := group_in(kwargs)):
+            base = kwargs.get("api_base")
+            server = state.server_of({"litellm_params": kwargs, "model_info": info}).id
+            state.learning.reached(flight, state.config, state.deployments, group, base, server)
         return kwargs
 
     async def async_post_call_response_headers_hook(
@@ -119,6 +123,7 @@ class SmartRouter(CustomLogger):
             "x-flashlane-lane": str(decision.get("lane")),
             "x-flashlane-reasons": ",".join(r["code"] for r in decision.get("reasons", [])),
             "x-flashlane-keep-ratio": str(decision.get("keep_ratio")),
+            **({} if flight is None or flight.gear is None else _gear_header(flight.gear)),
             **({"x-flashlane-sidecar": flight.sidecar} if flight and flight.sidecar else {}),
             **(_verdict_headers(flight, response) if flight else {}),
         }
@@ -258,13 +263,31 @@ async def _decide(
     view, signals = read(
         data, _client_headers(data), kind, config, deployments, sent=_client_body(data)
     )
-    lanes = lane_options(
-        config, deployments, view.model, lambda group: group == model or _may_use(key, group)
+    flight.asked_gear, asked = asked_gear(data)
+    found = state.learning.outlook(
+        config,
+        deployments,
+        view,
+        signals,
+        data,
+        str(getattr(key, "api_key", None) or ""),
+        state,
+        lambda group: group == model or _may_use(key, group),
+        asked,
     )
+    lanes = found.lanes
     if "verify" in lanes and not lanes["direct"].allowed:
         lanes["verify"] = replace(lanes["verify"], allowed=False)  # it may need both
     signals = await state.sidecar.advise(view, signals, lanes, config, flight)
-    decision = decide(view, signals, config.policy, lanes)
+    decision = decide(view, signals, config.policy, lanes, found.memory)
+    flight.memory, flight.belief = found.memory_name, found.belief
+    if found.matters and not state.may_choose(decision.group):
+        # Later: nobody needs to wait for it, and where there is a choice affinity does it.
+        extra = data.get("extra_body")
+        body = {**data, **(extra if isinstance(extra, Mapping) else {})}
+        state.soon(state.learning.name_beginnings(flight, body, kind))
+    if decision.gear is not None:
+        state.learning.speeds.took(decision)
     if decision.group != model and not _may_use(key, decision.group):
         raise _refusal(
             f"this key may not use model group {decision.group!r}, which the "
@@ -301,6 +324,10 @@ def _may_use(key: Any, group: str) -> bool:
         except ProxyException:
             return False
     return True
+
+
+def _gear_header(gear: int) -> dict[str, str]:
+    return {"x-flashlane-gear": str(gear)}
 
 
 def _verdict_headers(flight: Flight, response: Any) -> dict[str, str]:

@@ -75,8 +75,7 @@ def test_the_repositorys_own_config() -> None:
     assert command[command.index("--host") + 1] == "127.0.0.1"
 
 
-def test_gears_are_refused_until_the_router_chooses_them(tmp_path: Path) -> None:
+def test_gears_may_be_chosen_by_the_router(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text("model_list: []\nflashlane: {gears: {mode: auto}}\n")
-    with pytest.raises(ConfigError, match=r"gears\.mode is 'auto'; the router chooses no gears"):
-        load_config(path)
+    path.write_text("model_list: []\nflashlane: {gears: {mode: auto, choices: [0, 2]}}\n")
+    assert load_config(path).gears.choices == (0, 2)

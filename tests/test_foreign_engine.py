@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -25,7 +26,14 @@ sys.path.insert(0, str(ROOT / "tests" / "engine"))
 from engine_process import running  # noqa: E402
 
 DOCUMENT = " ".join(f"Item {i} was put on shelf {i * 7 % 13} by the keeper." for i in range(110))
-BROAD = f"{DOCUMENT}\n\nSummarise the text above."
+
+
+_NUMBERS = itertools.count()
+
+
+def broad() -> str:
+    """Another text each time: what an engine has read already is not worth compressing."""
+    return f"Part {next(_NUMBERS)}. {DOCUMENT}\n\nSummarise the text above."
 
 
 def document_of(port: int, foreign: str) -> dict[str, Any]:
@@ -84,19 +92,19 @@ def test_the_proxy_shortens_what_a_foreign_engine_reads(
     began = time.time()
     if api == "chat":
         reply = client.chat.completions.create(
-            model="foreign", max_tokens=2, messages=[{"role": "user", "content": BROAD}]
+            model="foreign", max_tokens=2, messages=[{"role": "user", "content": broad()}]
         )
         tokens = reply.usage.prompt_tokens
     elif api == "completion":
-        reply = client.completions.create(model="foreign", prompt=BROAD, max_tokens=2)
+        reply = client.completions.create(model="foreign", prompt=broad(), max_tokens=2)
         tokens = reply.usage.prompt_tokens
     elif api == "responses":
-        reply = client.responses.create(model="foreign", input=BROAD, max_output_tokens=8)
+        reply = client.responses.create(model="foreign", input=broad(), max_output_tokens=8)
         tokens = reply.usage.input_tokens
     else:
         sdk = anthropic.Anthropic(base_url=proxy.base_url, api_key=proxy.key, max_retries=0)
         reply = sdk.messages.create(
-            model="foreign", max_tokens=2, messages=[{"role": "user", "content": BROAD}]
+            model="foreign", max_tokens=2, messages=[{"role": "user", "content": broad()}]
         )
         tokens = reply.usage.input_tokens + (reply.usage.cache_read_input_tokens or 0)
     assert 300 < tokens < 1300  # of about 1,800
@@ -108,7 +116,7 @@ def test_tools_are_never_shortened(client: openai.OpenAI) -> None:
     reply = client.chat.completions.create(
         model="foreign",
         max_tokens=2,
-        messages=[{"role": "user", "content": BROAD}],
+        messages=[{"role": "user", "content": broad()}],
         tools=[tool],  # type: ignore[list-item]
     )
     assert reply.usage is not None and reply.usage.prompt_tokens > 1500

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -22,8 +23,15 @@ from flashlane.routelog import RouteLog, RouteRecord
 from flashlane.serve import Proxy, free_port, running_proxy
 
 DOCUMENT = " ".join(f"Item {i} was put on shelf {i * 7 % 13} by the keeper." for i in range(110))
-BROAD = f"{DOCUMENT}\n\nSummarise the text above."
 EXACT = f"{DOCUMENT}\n\nWhich shelf holds item 7?"
+
+
+_NUMBERS = itertools.count()
+
+
+def broad() -> str:
+    """Another text each time: what an engine has read already is not worth compressing."""
+    return f"Part {next(_NUMBERS)}. {DOCUMENT}\n\nSummarise the text above."
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +94,7 @@ def test_short_chat_goes_direct(client: openai.OpenAI, state: Path) -> None:
 
 
 def test_broad_ask_is_compressed(client: openai.OpenAI, state: Path) -> None:
-    body, headers = ask(client, BROAD)
+    body, headers = ask(client, broad())
     pflash = body["timings"]["pflash"]
     assert headers["x-flashlane-lane"] == "pflash"
     assert headers["x-flashlane-keep-ratio"] == "0.4"  # of a summary
@@ -130,7 +138,11 @@ def test_forced_by_header(proxy: Proxy) -> None:
     reply = httpx.post(
         f"{proxy.base_url}/v1/chat/completions",
         headers={"Authorization": f"Bearer {proxy.key}", "x-flashlane-route": "direct"},
-        json={"model": "local", "max_tokens": 2, "messages": [{"role": "user", "content": BROAD}]},
+        json={
+            "model": "local",
+            "max_tokens": 2,
+            "messages": [{"role": "user", "content": broad()}],
+        },
         timeout=300,
     )
     assert reply.headers["x-flashlane-lane"] == "direct"
@@ -188,7 +200,7 @@ def test_stream_carries_usage_and_timings(client: openai.OpenAI, state: Path) ->
         max_tokens=4,
         stream=True,
         stream_options={"include_usage": True},
-        messages=[{"role": "user", "content": BROAD}],
+        messages=[{"role": "user", "content": broad()}],
     )
     chunks = [chunk.model_dump() for chunk in stream]
     usage = next(c["usage"] for c in chunks if c.get("usage"))
@@ -212,12 +224,12 @@ def test_a_client_that_leaves_is_recorded(client: openai.OpenAI, state: Path) ->
 
 
 def test_text_completion(client: openai.OpenAI) -> None:
-    reply = client.completions.create(model="local", prompt=BROAD, max_tokens=3)
+    reply = client.completions.create(model="local", prompt=broad(), max_tokens=3)
     assert reply.model_dump()["timings"]["pflash"]["reason"] == "compressed"
 
 
 def test_responses(client: openai.OpenAI, state: Path) -> None:
-    reply = client.responses.create(model="local", input=BROAD, max_output_tokens=8)
+    reply = client.responses.create(model="local", input=broad(), max_output_tokens=8)
     assert reply.output_text
     recorded(state, endpoint="responses", lane="pflash", status="ok")
 
@@ -225,7 +237,7 @@ def test_responses(client: openai.OpenAI, state: Path) -> None:
 def test_anthropic_messages(proxy: Proxy, state: Path) -> None:
     client = anthropic.Anthropic(base_url=proxy.base_url, api_key=proxy.key, max_retries=0)
     reply = client.messages.create(
-        model="local", max_tokens=4, messages=[{"role": "user", "content": BROAD}]
+        model="local", max_tokens=4, messages=[{"role": "user", "content": broad()}]
     )
     assert reply.content
     recorded(state, endpoint="messages", lane="pflash", status="ok")
@@ -246,17 +258,19 @@ def test_every_stream_records_what_the_engine_measured(
                 model="local",
                 max_tokens=3,
                 stream=True,
-                messages=[{"role": "user", "content": BROAD}],
+                messages=[{"role": "user", "content": broad()}],
             )
         )
     elif api == "completion":
-        list(client.completions.create(model="local", prompt=BROAD, max_tokens=3, stream=True))
+        list(client.completions.create(model="local", prompt=broad(), max_tokens=3, stream=True))
     elif api == "responses":
-        list(client.responses.create(model="local", input=BROAD, max_output_tokens=8, stream=True))
+        list(
+            client.responses.create(model="local", input=broad(), max_output_tokens=8, stream=True)
+        )
     else:
         sdk = anthropic.Anthropic(base_url=proxy.base_url, api_key=proxy.key, max_retries=0)
         with sdk.messages.stream(
-            model="local", max_tokens=3, messages=[{"role": "user", "content": BROAD}]
+            model="local", max_tokens=3, messages=[{"role": "user", "content": broad()}]
         ) as stream:
             stream.get_final_message()
     record = recorded(state, endpoint=api, lane="pflash", status="ok", stream=True)
@@ -281,7 +295,7 @@ def test_requests_that_share_a_client_chosen_id_keep_their_own_figures(
         )
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(one, [BROAD, "Say hello."]))
+        list(pool.map(one, [broad(), "Say hello."]))
     deadline = time.monotonic() + 30
     found: list[RouteRecord] = []
     while len(found) < 2 and time.monotonic() < deadline:

@@ -7,6 +7,7 @@ share through it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -31,7 +32,6 @@ from flashlane.serve import free_port, proxy_command
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = " ".join(f"Item {i} was put on shelf {i * 7 % 13} by the keeper." for i in range(110))
-BROAD = f"{DOCUMENT}\n\nSummarise the text above."
 BREAK = "break-the-router"
 
 # A key that LiteLLM would look up in its database; "limited" may use the client's model alone.
@@ -70,6 +70,14 @@ def exactness(view):
 
 flashlane.router.exactness = exactness
 """
+
+
+_NUMBERS = itertools.count()
+
+
+def broad() -> str:
+    """Another text each time: what an engine has read already is not worth compressing."""
+    return f"Part {next(_NUMBERS)}. {DOCUMENT}\n\nSummarise the text above."
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,7 @@ def _config(folder: Path, routes: Path, jsonl: Path, redis_port: int | None) -> 
     backend = document["flashlane"]["backends"].pop("local")
     if os.environ.get("FLASHLANE_TEST_SERVER"):
         backend["server"] = os.environ["FLASHLANE_TEST_SERVER"]
+    document["flashlane"]["policy"]["min_saving_ms"] = 0  # also where a machine turns out fast
     backend["threads"] = 1  # two servers on a small machine: threads that wait for each other crawl
     if redis_port is not None:
         document["router_settings"].update(redis_host="127.0.0.1", redis_port=redis_port)
@@ -201,9 +210,9 @@ def test_two_workers_start_one_supervisor(alone: Alone) -> None:
 
 
 def test_a_limited_key_keeps_to_the_direct_lane(alone: Alone) -> None:
-    free = alone.ask(BROAD)
+    free = alone.ask(broad())
     assert free["x-flashlane-lane"] == "pflash"
-    limited = alone.ask(BROAD, key="sk-limited")
+    limited = alone.ask(broad(), key="sk-limited")
     assert limited["x-flashlane-lane"] == "direct"
     assert "lane_not_allowed" in limited["x-flashlane-reasons"]
     assert alone.record(limited["x-litellm-call-id"]).key_alias == "limited"
@@ -211,7 +220,7 @@ def test_a_limited_key_keeps_to_the_direct_lane(alone: Alone) -> None:
 
 def test_a_limited_key_cannot_force_the_lane(alone: Alone) -> None:
     with pytest.raises(openai.PermissionDeniedError, match="local-pflash"):
-        alone.ask(BROAD, key="sk-limited", route="pflash")
+        alone.ask(broad(), key="sk-limited", route="pflash")
 
 
 def test_a_broken_router_loses_no_request(alone: Alone) -> None:
@@ -225,7 +234,7 @@ def test_a_broken_router_loses_no_request(alone: Alone) -> None:
 
 
 def test_spend_metadata_and_jsonl_carry_the_lane(alone: Alone) -> None:
-    request_id = alone.ask(BROAD)["x-litellm-call-id"]
+    request_id = alone.ask(broad())["x-litellm-call-id"]
     record = alone.record(request_id)
     assert record.lane == "pflash" and record.ask is None
     lines = [json.loads(line) for line in alone.jsonl.read_text().splitlines()]

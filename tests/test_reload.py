@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
@@ -320,10 +321,13 @@ def proxy(config_path: Path) -> Iterator[tuple[Proxy, Path]]:
 def test_a_running_proxy_decides_by_the_new_policy(proxy: tuple[Proxy, Path]) -> None:
     running, path = proxy
     client = openai.OpenAI(base_url=f"{running.base_url}/v1", api_key=running.key, timeout=300)
+    numbers = itertools.count()  # a conversation keeps its ratio: another one each time
 
     def headers() -> Any:
         return client.chat.completions.with_raw_response.create(
-            model="local", max_tokens=2, messages=[{"role": "user", "content": BROAD}]
+            model="local",
+            max_tokens=2,
+            messages=[{"role": "user", "content": f"Part {next(numbers)}. {BROAD}"}],
         ).headers
 
     assert headers()["x-flashlane-keep-ratio"] == "0.4"

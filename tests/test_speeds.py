@@ -52,6 +52,7 @@ def flight(lane: Any = "direct", gear: int | None = None, **timings: Any) -> Fli
     made.decision = Decision(
         lane, "local", False, 1.0, gear, (), kind="summary", estimated_tokens=1000
     )
+    made.gear = gear
     made.timings = {**TIMINGS, **timings}
     return made
 
@@ -65,6 +66,7 @@ def test_what_a_plain_answer_tells() -> None:
         PREFILL: 100.0,
         Key("local", "tokens_per_estimate"): 1.0,
         Key("local", "decode"): 25.0,
+        Key("local", "answer_tokens"): float(TIMINGS["predicted_n"]),
     }
 
 
@@ -191,8 +193,8 @@ def test_figures_by_engine_and_kind() -> None:
 
 
 def worker(path: Path) -> tuple[Speeds, StateFile]:
-    file = StateFile(path, SCRIPT)
-    return Speeds(file, refresh_s=0.0), file
+    file = StateFile(path, SCRIPT, refresh_s=0.0)
+    return Speeds(file), file
 
 
 def test_two_workers_share_what_they_learn(tmp_path: Path) -> None:
@@ -269,5 +271,5 @@ def test_work_that_fails_leaves_nothing_half_done(tmp_path: Path) -> None:
 def test_samples_are_plain_values() -> None:
     """What is kept names engines and kinds of ask, never what was asked."""
     found = samples_of(flight(gear=4, draft_n=20, draft_n_accepted=10), "local", Seeds())
-    assert "local" in json.dumps([s.key.__dict__ for s in found])
+    assert "local" in json.dumps([s.key._asdict() for s in found])
     assert {s.key.kind for s in found} == {"", "summary"}

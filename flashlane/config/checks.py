@@ -32,11 +32,6 @@ def check(file: str, config: FlashlaneConfig, groups: set[str]) -> None:
     _check_compressor(file, config)
     _check_lanes(file, config, groups)
     _check_sidecar(file, config, groups)
-    if config.gears.mode != "off":
-        raise ConfigError(
-            f"{file}: flashlane.gears.mode is {config.gears.mode!r}; the router chooses no gears "
-            "yet: leave it off, and send speculative.n_max with a request (docs/gears.md)"
-        )
 
 
 def _check_backends(file: str, config: FlashlaneConfig) -> None:

@@ -51,8 +51,14 @@ def _deployments(document: dict[str, Any]) -> Iterable[Deployment]:
     for entry in document.get("model_list") or []:
         if isinstance(entry, dict) and isinstance(entry.get("model_name"), str):
             params = entry.get("litellm_params")
-            base = params.get("api_base") if isinstance(params, dict) else None
-            yield Deployment(entry["model_name"], base if isinstance(base, str) else None)
+            base, model = (
+                (params.get("api_base"), params.get("model"))
+                if isinstance(params, dict)
+                else (None, None)
+            )
+            yield Deployment(
+                entry["model_name"], base if isinstance(base, str) else None, str(model or "")
+            )
 
 
 def _sentence(error: ValidationError) -> str:

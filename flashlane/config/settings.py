@@ -232,6 +232,8 @@ class Deployment:
 
     model_name: str
     api_base: str | None
+    model: str = ""
+    """LiteLLM's name of the model behind it."""
 
 
 def backend_for_api_base(config: FlashlaneConfig, api_base: str | None) -> str | None:
