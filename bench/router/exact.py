@@ -71,8 +71,8 @@ def by_words(ask: str) -> bool:
     found = {
         concept
         for sentence in sentences(ask)
-        for piece in sentence.pieces
-        for concept in known.get(piece.feature, ())
+        for feature in sentence.features
+        for concept in known.get(feature, ())
     }
     return not found or not found <= BROAD_CONCEPTS
 

@@ -20,6 +20,8 @@ WEIGHTS = Path(__file__).with_name("weights.txt")
 UNIT = 1000
 """Weights are written as whole numbers of 1/UNIT."""
 _ALL_KINDS = EXACT_KINDS + BROAD_KINDS
+_EXACT_SIDE = slice(0, len(EXACT_KINDS))
+_BROAD_SIDE = slice(len(EXACT_KINDS), None)
 
 
 @dataclass(frozen=True)
@@ -44,27 +46,30 @@ class Model:
 
     def read(self, ask: str) -> Reading:
         values = vector(ask, concepts())
-        score = self.bias
-        weights = self.weights
-        kind_scores = list(self.kind_bias)
-        for feature, value in values.items():
-            if feature in weights:
-                score += weights[feature] * value
-            if feature in self.kinds:
-                for index, weight in enumerate(self.kinds[feature]):
-                    kind_scores[index] += weight * value
+        weights, kinds = self.weights, self.kinds
+        score = self.bias + sum(
+            weights[feature] * value for feature, value in values.items() if feature in weights
+        )
         exact = score >= self.bound
-        side = range(len(EXACT_KINDS)) if exact else range(len(EXACT_KINDS), len(_ALL_KINDS))
-        best = max(side, key=kind_scores.__getitem__)
+        side = _EXACT_SIDE if exact else _BROAD_SIDE
+        sums = list(self.kind_bias[side])
+        matched = values.keys() & kinds.keys()
+        for feature in matched:
+            value = values[feature]
+            sums = [
+                total + weight * value
+                for total, weight in zip(sums, kinds[feature][side], strict=True)
+            ]
+        best = sums.index(max(sums))
         telling = sorted(
-            (-self.kinds[f][best] * v, f[1:])
-            for f, v in values.items()
-            if f in self.kinds and f[1:].isalpha() and self.kinds[f][best] > 0
+            (-weight * values[feature], feature[1:])
+            for feature in matched
+            if (weight := kinds[feature][side][best]) > 0 and feature[1:].isalpha()
         )
         return Reading(
             1.0 / (1.0 + math.exp(-score)),
             exact,
-            _ALL_KINDS[best],
+            _ALL_KINDS[side][best],
             tuple(concept for _, concept in telling[:3] if concept != "none"),
         )
 

@@ -50,8 +50,7 @@ def vector(ask: str, concepts: Mapping[str, tuple[str, ...]]) -> dict[str, float
         values["@none"] = 1.0
     grams.update(shape(ask, length))
     share = _GRAMS / sqrt(len(grams))
-    for gram in grams:
-        values[gram] = share
+    values.update(dict.fromkeys(grams, share))
     return values
 
 
@@ -63,10 +62,10 @@ def _concepts(
     values: dict[str, float],
 ) -> list[str]:
     """The sentence's concepts in order, those that follow themselves once; fills the others."""
+    grams.update(sentence.features)
     tail = sentence.length - _TAIL
     places: list[tuple[int, str]] = []
-    for feature, at in sentence.pieces:
-        grams.add(feature)
+    for feature, at in zip(sentence.features, sentence.places, strict=True):
         if feature in concepts:
             for concept in concepts[feature]:
                 places.append((at, concept))

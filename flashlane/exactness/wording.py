@@ -31,17 +31,11 @@ _QUOTED = re.compile(
 )
 
 
-class Piece(NamedTuple):
-    """One feature of a sentence; `at` is the word or the CJK character that it begins at."""
-
-    feature: str
-    at: int
-
-
 class Sentence(NamedTuple):
-    """`length` counts words and CJK characters."""
+    """`features`, and of each the word or CJK character that it begins at; `length` counts them."""
 
-    pieces: list[Piece]
+    features: list[str]
+    places: list[int]
     length: int
 
 
@@ -89,8 +83,8 @@ def sentences(ask: str) -> list[Sentence]:
 
 
 def _sentence(words: list[str]) -> Sentence:
-    pieces: list[Piece] = []
-    new = tuple.__new__
+    features: list[str] = []
+    places: list[int] = []
     at = 0
     count = len(words)
     for index, word in enumerate(words):
@@ -99,28 +93,31 @@ def _sentence(words: list[str]) -> Sentence:
             size = len(word)
             run = _joined(words, index) if hangul else word
             for length in range(2 if hangul else 1, MAX_PIECE + 1):
-                for begin in range(min(size, len(run) - length + 1)):
-                    place = at if hangul else at + begin
-                    pieces.append(new(Piece, ("~" + run[begin : begin + length], place)))
+                begins = range(min(size, len(run) - length + 1))
+                features += [f"~{run[begin : begin + length]}" for begin in begins]
+                places += [at] * len(begins) if hangul else [at + begin for begin in begins]
             if not hangul:
                 at += size
                 continue
         else:
-            for end in range(MIN_STEM, min(MAX_STEM + 1, len(word))):
-                pieces.append(new(Piece, (word[:end] + "*", at)))
-        pieces.append(new(Piece, (word, at)))
+            features += [f"{word[:end]}*" for end in range(MIN_STEM, min(MAX_STEM + 1, len(word)))]
+        features.append(word)
         phrase = word
         for after in words[index + 1 : index + MAX_PHRASE]:
             phrase = f"{phrase} {after}"
-            pieces.append(new(Piece, (phrase, at)))
+            features.append(phrase)
+        places += [at] * (len(features) - len(places))
         at += 1
     first, last = words[0], words[-1]
-    pieces.append(Piece("^" + (first[:3] if is_cjk(first) else first), 0))
-    pieces.append(Piece((last[-3:] if is_cjk(last) else last) + "$", max(at - 1, 0)))
+    features += [
+        "^" + (first[:3] if is_cjk(first) else first),
+        (last[-3:] if is_cjk(last) else last) + "$",
+    ]
+    places += [0, max(at - 1, 0)]
     if count > 1:
-        pieces.append(Piece(f"^{first} {words[1]}", 0))
-        pieces.append(Piece(f"{words[-2]} {last}$", max(at - 2, 0)))
-    return Sentence(pieces, at)
+        features += [f"^{first} {words[1]}", f"{words[-2]} {last}$"]
+        places += [0, max(at - 2, 0)]
+    return Sentence(features, places, at)
 
 
 def _joined(words: list[str], index: int) -> str:
