@@ -32,6 +32,7 @@ from flashlane.config import (
     load_litellm,
 )
 from flashlane.enginegears import EngineGears
+from flashlane.exactness.model import model
 from flashlane.flight import Flight, Flights
 from flashlane.holdings import RedisCache
 from flashlane.lanes import DEFAULT_PREFILL_TOKENS_PER_S, Engine
@@ -65,6 +66,7 @@ class Runtime:
 
     def __init__(self, config_path: Path) -> None:
         self.config_path = config_path
+        model()  # the first request does not wait until it is read
         seen = fingerprint(config_path)
         self.config: FlashlaneConfig = load_config(config_path)
         self.deployments = tuple(load_litellm(config_path))

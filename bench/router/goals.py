@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bench.results import Goal
-from bench.router import mixed, overhead, speed, verify
+from bench.router import exact, mixed, overhead, speed, verify
 from bench.router.measured import Measured
 
 _SHORT_MS, _LONG_MS = 0.2, 1.0
@@ -14,10 +14,46 @@ _SHORT_MS, _LONG_MS = 0.2, 1.0
 def goals_of(measured: Measured) -> list[Goal]:
     """Every goal, in the order of the table; those not measured have no value."""
     return [
+        *_asks_goals(measured.asks),
         *_speed_goals(measured.speed),
         *_overhead_goals(measured.overhead),
         *_verify_goals(measured.verify),
         *_mixed_goals(measured.mixed),
+    ]
+
+
+def _asks_goals(rows: Sequence[exact.Row]) -> list[Goal]:
+    worst = exact.worst_recall(rows)
+    asks = sum(row.asks for row in rows)
+
+    def others(share: Callable[[Sequence[exact.Row], str], float | None]) -> str:
+        found = [(way, share(rows, way)) for way in ("words", "both")]
+        shown = ", ".join(f"{way} {value:.3f}" for way, value in found if value is not None)
+        return f"{asks} asks; {shown}" if rows else ""
+
+    return [
+        Goal(
+            "exact-recall",
+            "exact asks recognised, reported half",
+            exact.recall(rows),
+            0.99,
+            note=others(exact.recall),
+        ),
+        Goal(
+            "exact-recall-language",
+            "the same in the language where it is lowest",
+            worst[1] if worst else None,
+            0.97,
+            note=worst[0] if worst else "",
+        ),
+        Goal(
+            "broad-as-exact",
+            "broad asks wrongly called exact",
+            exact.wrongly_exact(rows),
+            0.08,
+            "<=",
+            others(exact.wrongly_exact),
+        ),
     ]
 
 

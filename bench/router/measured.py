@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bench.parts import Part
-from bench.router import mixed, overhead, speed, verify
+from bench.router import exact, mixed, overhead, places, speed, verify
 from bench.router.context import Context
 
 
@@ -13,6 +13,8 @@ from bench.router.context import Context
 class Measured:
     """Rows by kind; empty where no part that gives them was run."""
 
+    asks: list[exact.Row] = field(default_factory=list)
+    places: list[places.Row] = field(default_factory=list)
     speed: list[speed.Times] = field(default_factory=list)
     overhead: list[overhead.Round] = field(default_factory=list)
     verify: list[verify.Row] = field(default_factory=list)
@@ -20,6 +22,20 @@ class Measured:
 
 
 PARTS: tuple[Part[Context], ...] = (
+    Part(
+        "asks",
+        "exact and broad asks told apart, reported half",
+        "asks",
+        exact.Row,
+        exact.measure,
+    ),
+    Part(
+        "places",
+        "asks found after, before and amid material, reported half",
+        "places",
+        places.Row,
+        places.measure,
+    ),
     Part(
         "speed",
         "reading, exactness and decision of prompts of 4k and 128k tokens",

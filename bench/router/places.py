@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from bench.router.context import Context
+from bench.store import Json, Record
 from flashlane.request import read_request
 
 PLACES = ("after", "before", "both", "middle")
@@ -73,6 +75,27 @@ class Look(NamedTuple):
     whole: bool
     sure: bool
     extra_chars: int
+
+
+def measure(context: Context) -> list[Row]:
+    """The reported half's asks at each place in each sort of material, set apart by blank lines."""
+
+    def hold() -> Record:
+        found: list[Json] = [asdict(row) for row in rows(asks("reported"), joints=("blank line",))]
+        return {"rows": found}
+
+    held = context.store.case(context.key("places", half="reported"), hold)["rows"]
+    assert isinstance(held, list)
+    return [Row(**row) for row in held if isinstance(row, dict)]  # type: ignore[arg-type]
+
+
+def summary(given: Sequence[Row]) -> list[Json]:
+    """Rows for the report: by place, then by language."""
+    lines = [{"of": one.pop("place"), **one} for one in totals(given, "place")]
+    lines += [{"of": one.pop("lang"), **one} for one in totals(given, "lang")]
+    return [
+        {k: round(v, 3) if isinstance(v, float) else v for k, v in one.items()} for one in lines
+    ]
 
 
 def asks(half: str = "tuning") -> list[Ask]:
@@ -289,7 +312,7 @@ def look(ask: Ask, material: str, place: str, joint: str) -> Look:
     return Look(whole, sure, max(0, len(view.ask) - asked))
 
 
-def totals(given: Sequence[Row], *keys: str) -> list[dict[str, object]]:
+def totals(given: Sequence[Row], *keys: str) -> list[dict[str, Any]]:
     """The rows summed up by some of their fields: shares found and misled, characters besides."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in given:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench import report
 from bench.results import Goal
-from bench.router import mixed, overhead, speed, verify
+from bench.router import exact, mixed, overhead, places, speed, verify
 from bench.router.context import Options
 from bench.router.goals import goals_of
 from bench.router.measured import Measured
@@ -18,6 +18,8 @@ _INTRO = """\
 answer is checked. Times of the same row compare requests made in turn in one run.
 """
 _TITLES = {
+    "asks": "Which asks are taken for exact",
+    "places": "Where the ask is found",
     "speed": "What a decision takes",
     "overhead": "What the plugins add to LiteLLM",
     "verify": "The verify lane against the direct lane",
@@ -35,6 +37,8 @@ def write(
         "quick": options.quick,
         "models": {**models},
         "server_args": list(options.server_args),
+        "asks": exact.summary(measured.asks),
+        "places": places.summary(measured.places),
         "speed": speed.summary(measured.speed),
         "overhead": overhead.summary(measured.overhead),
         "verify": verify.summary(measured.verify),
